@@ -1,0 +1,1 @@
+"""Data sets that read what is on disk; each follows the Dataset protocol."""

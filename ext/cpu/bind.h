@@ -1,0 +1,7 @@
+// One function per room of the native module; module.cpp calls them all.
+#pragma once
+#include <pybind11/pybind11.h>
+
+namespace rn {
+void bind_random(pybind11::module_& m);
+}  // namespace rn

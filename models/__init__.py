@@ -1,0 +1,1 @@
+"""Network builders: plain torch modules."""

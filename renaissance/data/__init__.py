@@ -1,0 +1,1 @@
+"""From a data set to batches: transforms, workers, the staging ring and the loader."""

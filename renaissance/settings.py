@@ -1,0 +1,395 @@
+"""Immutable values whose settings are keywords and fluent methods: what every description is.
+
+A description (an optimizer, a schedule, a loss, a transform ...) says what is wanted and holds no
+tensor. One line declares one setting::
+
+    @value
+    class AdamW(Value):
+        beta1: Setting[float] = setting(default=0.9, ge=0, lt=1, doc="Decay of the first moment.")
+
+    AdamW(beta1=0.8) == AdamW().beta1(0.8)      # a new value each time
+    AdamW(beta1=0.8).settings.beta1             # 0.8
+    repr(AdamW(beta1=0.8))                      # 'AdamW(beta1=0.8)'
+
+The settings of a class are one frozen pydantic model (``AdamW.Settings``), which also checks what
+comes from YAML and gives the JSON schema. A wrong name, type or range is an error at once that says
+what came, what is allowed, and the nearest name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Generic, TypeVar, Union, overload
+
+import numpy as np
+import pydantic
+from pydantic_core import PydanticUndefined
+from typing_extensions import Self, dataclass_transform
+
+T = TypeVar("T")
+V = TypeVar("V", bound="Value")
+
+#: Names that users of other frameworks try first, and ours.
+FOREIGN_NAMES: Mapping[str, str] = {
+    "learning_rate": "lr",
+    "lr": "base_lr",
+    "beta_1": "beta1",
+    "beta_2": "beta2",
+    "betas": "beta1",
+    "epsilon": "eps",
+    "decay": "weight_decay",
+    "wd": "weight_decay",
+    "warmup_steps": "warmup",
+    "warmup_epochs": "warmup",
+    "label_smooth": "label_smoothing",
+    "weight": "class_weights",
+    "prob": "p",
+    "probability": "p",
+}
+
+
+class Fluent(Generic[T, V]):
+    """The fluent method of one setting, bound to a value: ``AdamW().beta1`` in ``.beta1(0.9)``."""
+
+    def __init__(self, owner: V, name: str, doc: str) -> None:
+        self._owner, self._name, self.__doc__ = owner, name, doc
+
+    def __call__(self, value: T | bool = True, /) -> V:
+        """A new value with this setting changed (a switch may be called without argument)."""
+        return self._owner.replace(**{self._name: value})
+
+    def __repr__(self) -> str:
+        current = getattr(self._owner.settings, self._name)
+        return (
+            f"<setting {self._name} = {current!r} of {type(self._owner).__name__}; "
+            f".{self._name}(value) gives a new value, .settings.{self._name} reads it>"
+        )
+
+
+class Setting(Generic[T]):
+    """A declared setting; reading it on an instance gives the fluent method."""
+
+    name: str
+
+    def __init__(self, field: Any, doc: str, positional: bool) -> None:
+        self.field, self.__doc__, self.positional = field, doc, positional
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Setting[T]: ...
+    @overload
+    def __get__(self, instance: V, owner: type[V]) -> Fluent[T, V]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        return Fluent(instance, self.name, self.__doc__ or "")
+
+    def __set__(self, instance: Any, value: T) -> None:
+        raise AttributeError(
+            f"{type(instance).__name__} is immutable: write value.{self.name}({value!r}), "
+            "which gives a new value"
+        )
+
+
+def setting(
+    *,
+    default: Any = PydanticUndefined,
+    doc: str = "",
+    kw_only: bool = True,
+    factory: Callable[[], Any] | None = None,
+    **limits: Any,
+) -> Any:
+    """Declare one setting of a value class.
+
+    Args:
+        default: Its default; without one the setting is required.
+        doc: One sentence: meaning, unit and range. Shown by ``help`` and in the JSON schema.
+        kw_only: False lets the constructor take it by position too, in order of declaration.
+        factory: Makes the default, in place of ``default``.
+        **limits: ``ge``, ``gt``, ``le``, ``lt``, ``min_length`` ... as pydantic names them.
+    """
+    if factory is not None:
+        field = pydantic.Field(default_factory=factory, description=doc, **limits)
+    else:
+        field = pydantic.Field(default, description=doc, **limits)
+    return Setting(field, doc, not kw_only)
+
+
+class SettingsModel(pydantic.BaseModel):
+    """Base of every ``X.Settings``: frozen, no unknown names, no NaN or infinity."""
+
+    model_config = pydantic.ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True
+    )
+
+
+class Value:
+    """An immutable description. See the module's text; subclasses are decorated with `value`."""
+
+    Settings: typing.ClassVar[type[SettingsModel]] = SettingsModel
+    settings: Any  #: the frozen settings, by name
+    __slots__ = ("settings",)
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        given = self._bind(args, settings)
+        try:
+            model = self.Settings(**given)
+        except pydantic.ValidationError as error:
+            raise explain(type(self).__name__, error, self.Settings) from None
+        object.__setattr__(self, "settings", model)
+        self.check()
+
+    @classmethod
+    def _bind(cls, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
+        names = [s.name for s in declared(cls) if s.positional]
+        if len(args) > len(names):
+            allowed = f"at most {len(names)} ({', '.join(names)})" if names else "none"
+            raise TypeError(
+                f"{cls.__name__} received {len(args)} positional arguments, takes {allowed}; "
+                f"name them: {signature_text(cls)}"
+            )
+        given = dict(zip(names, args))
+        twice = sorted(given.keys() & settings.keys())
+        if twice:
+            raise TypeError(f"{cls.__name__} received {twice[0]!r} twice: by position and by name")
+        unknown = [name for name in settings if name not in cls.Settings.model_fields]
+        if unknown:
+            raise TypeError(unknown_name(cls.__name__, unknown[0], cls.Settings.model_fields))
+        return given | settings
+
+    def check(self) -> None:
+        """Checks across settings; raises ValueError. Subclasses extend it."""
+
+    def replace(self, **settings: Any) -> Self:
+        """A new value with these settings changed."""
+        current = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
+        return type(self)(**(current | settings))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"{type(self).__name__} is immutable: write value.{name}({value!r}), "
+            "which gives a new value"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(unknown_name(type(self).__name__, name, self.Settings.model_fields))
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that differ from their defaults, in order of declaration."""
+        found = {}
+        for name, field in self.Settings.model_fields.items():
+            current = getattr(self.settings, name)
+            default = field.get_default(call_default_factory=True, validated_data={})
+            if field.is_required() or not same(current, default):
+                found[name] = current
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(
+            same(getattr(self.settings, name), getattr(other.settings, name))
+            for name in self.Settings.model_fields
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, repr(self)))
+
+    def __repr__(self) -> str:
+        parts: list[str] = []
+        positional = {s.name for s in declared(type(self)) if s.positional}
+        for name, current in self.changed().items():
+            lead = "" if name in positional and len(parts) < len(positional) else f"{name}="
+            if not lead:
+                order = [s.name for s in declared(type(self)) if s.positional]
+                lead = "" if order.index(name) == len(parts) else f"{name}="
+            parts.append(f"{lead}{current!r}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> Any:
+        return (_rebuild, (type(self), dict(self.changed())))
+
+
+def _rebuild(cls: type[Value], settings: dict[str, Any]) -> Value:
+    return cls(**settings)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
+def value(cls: type[V]) -> type[V]:
+    """Class decorator: builds ``Settings`` and the constructor's signature from the settings."""
+    hints = typing.get_type_hints(cls)
+    fields: dict[str, Any] = {}
+    for item in declared(cls):
+        inner = typing.get_args(hints[item.name])[0]
+        fields[item.name] = (strict(inner), item.field)
+    cls.Settings = pydantic.create_model(
+        f"{cls.__name__}Settings", __base__=SettingsModel, __module__=cls.__module__, **fields
+    )
+    cls.__signature__ = _signature(cls)  # type: ignore[attr-defined]
+    return cls
+
+
+def declared(cls: type) -> list[Setting[Any]]:
+    """The settings of a value class: its own in order of declaration, then those of its bases.
+
+    Positional ones come first in any case, so that a subclass may add them.
+    """
+    found: dict[str, Setting[Any]] = {}
+    for base in cls.__mro__:
+        for name, item in vars(base).items():
+            if isinstance(item, Setting):
+                found.setdefault(name, item)
+    return list(found.values())
+
+
+def _signature(cls: type[Value]) -> inspect.Signature:
+    parameters = []
+    for item in sorted(declared(cls), key=lambda s: not s.positional):
+        field = cls.Settings.model_fields[item.name]
+        kind = (
+            inspect.Parameter.POSITIONAL_OR_KEYWORD
+            if item.positional
+            else inspect.Parameter.KEYWORD_ONLY
+        )
+        default = (
+            inspect.Parameter.empty
+            if field.is_required()
+            else field.get_default(call_default_factory=True, validated_data={})
+        )
+        parameters.append(inspect.Parameter(item.name, kind, default=default))
+    by_default = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    if any(
+        a.default is not inspect.Parameter.empty and b.default is inspect.Parameter.empty
+        for a, b in zip(by_default, by_default[1:])
+    ):
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    return inspect.Signature(parameters)
+
+
+def signature_text(cls: type[Value]) -> str:
+    """The constructor as one would type it: ``AdamW(*, beta1=0.9, ...)``."""
+    return f"{cls.__name__}{_signature(cls)}"
+
+
+def strict(hint: Any) -> Any:
+    """The type hint with numbers, texts and switches taken as they are: '0.9' is no number.
+
+    NumPy scalars count as the Python number they hold.
+    """
+    if hint in (float, int, bool, str):
+        return Annotated[hint, pydantic.BeforeValidator(_plain), pydantic.Strict()]
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        return Union[tuple(strict(a) for a in args)]  # noqa: UP007
+    if origin in (tuple, list):
+        return origin[tuple(a if a is Ellipsis else strict(a) for a in args)]
+    if origin is dict:
+        return types.GenericAlias(dict, (strict(args[0]), strict(args[1])))
+    return hint
+
+
+def _plain(given: Any) -> Any:
+    return given.item() if isinstance(given, np.generic) else given
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equality that tells 1 from True and 1 from 1.0 apart, inside containers too."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return bool(a == b)
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str | None:
+    """The allowed name most like the one given (other frameworks' names included), or None."""
+    allowed = list(allowed)
+    candidate = name
+    while candidate in FOREIGN_NAMES and candidate not in allowed:
+        candidate = FOREIGN_NAMES[candidate]
+    if candidate in allowed:
+        return candidate
+    close = difflib.get_close_matches(name.lower(), allowed, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def unknown_name(owner: str, name: str, allowed: Iterable[str]) -> str:
+    """'X has no setting 'y'; did you mean 'z'? Allowed: ...'"""
+    allowed = sorted(allowed)
+    guess = nearest(name, allowed)
+    hint = f"; did you mean {guess!r}?" if guess else "."
+    return f"{owner} has no setting {name!r}{hint} Allowed: {', '.join(allowed) or 'none'}"
+
+
+_TYPE_ERRORS = ("_type", "is_instance_of", "callable_type", "missing")
+_WHAT = {
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "bool_type": "True or False",
+    "string_type": "a text",
+    "tuple_type": "a tuple",
+    "list_type": "a list",
+    "finite_number": "a finite number",
+}
+
+
+def explain(
+    owner: str, error: pydantic.ValidationError, model: type[pydantic.BaseModel]
+) -> TypeError | ValueError:
+    """One pydantic error as ours: what came, what is allowed."""
+    found = error.errors(include_url=False)
+    first = found[0]
+    name = str(first["loc"][0]) if first["loc"] else "settings"
+    same_place = [e for e in found if e["loc"][:1] == first["loc"][:1]]
+    if first["type"] == "missing":
+        return TypeError(f"{owner} needs the setting {name!r}: {owner}({name}=...)")
+    allowed = " or ".join(dict.fromkeys(_allowed(e) for e in same_place))
+    limits = _limits(model.model_fields.get(name))
+    if limits and first["type"] in _COMPARISONS:
+        allowed = f"a number {limits}"
+    came = first["input"]
+    text = (
+        f"{owner}: {name} = {came!r} ({type(came).__name__}) is not allowed; it must be {allowed}"
+    )
+    is_type = all(e["type"].endswith(_TYPE_ERRORS) for e in same_place)
+    return TypeError(text) if is_type else ValueError(text)
+
+
+_COMPARISONS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+
+
+def _limits(field: Any) -> str:
+    """'at least 0 and below 1', from the field's own bounds."""
+    found = [
+        f"{word} {getattr(limit, name)}"
+        for limit in (field.metadata if field is not None else ())
+        for name, word in _BOUNDS.items()
+        if hasattr(limit, name)
+    ]
+    return " and ".join(found)
+
+
+def _allowed(error: Any) -> str:
+    if error["type"] in _WHAT:
+        return _WHAT[error["type"]]
+    text = str(error["msg"])
+    for lead in ("Input should be ", "Value error, ", "Assertion failed, "):
+        text = text.removeprefix(lead)
+    return text
