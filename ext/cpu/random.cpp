@@ -41,6 +41,13 @@ void fill_normal(u64 out, i64 count, u64 seed, u64 offset, int threads) {
   });
 }
 
+void fill_trunc_normal(u64 out, i64 count, u64 seed, u64 offset, int threads) {
+  float* x = reinterpret_cast<float*>(out);
+  parallel_for(count, 1 << 13, threads, [&](i64 begin, i64 end) {
+    for (i64 i = begin; i < end; ++i) x[i] = trunc_normal(seed, offset + i);
+  });
+}
+
 void fill_permutation(u64 out, u64 n, u64 key) {
   if (n <= SHUFFLE_LIMIT) {
     shuffle(key, reinterpret_cast<i64*>(out), n);
@@ -78,6 +85,9 @@ void bind_random(py::module_& m) {
         py::arg("offset"), py::arg("threads"), nogil);
   m.def("fill_normal", &fill_normal, py::arg("out"), py::arg("count"), py::arg("seed"),
         py::arg("offset"), py::arg("threads"), nogil);
+  m.def("fill_trunc_normal", &fill_trunc_normal, py::arg("out"), py::arg("count"), py::arg("seed"),
+        py::arg("offset"), py::arg("threads"), nogil,
+        "Standard normals cut at two standard deviations; element i is draw offset + i.");
   m.def("fill_permutation", &fill_permutation, py::arg("out"), py::arg("n"), py::arg("key"), nogil);
   m.def("fill_feistel", &fill_feistel, py::arg("out"), py::arg("n"), py::arg("key"),
         py::arg("start"), py::arg("step"), py::arg("count"), nogil,
