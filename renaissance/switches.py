@@ -1,0 +1,99 @@
+"""torch's global switches, set for one task and only while it works.
+
+Determinism, TF32 and the number of threads are global in torch; a task has its own. `Switches` is a
+context manager around every trace, warm-up, capture and eager step: it saves, sets and restores
+(also on error), so that two tasks in one process, and the user's own code between, do not meet.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any
+
+import torch
+
+#: Read by cuBLAS and MKL at their first use, so set at import when the user has not.
+ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "MKL_CBWR": "AVX2,STRICT"}
+
+
+def set_environment() -> None:
+    """Set what must stand before the first matrix product; the user's own values win."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+class Switches:
+    """The switches of one task.
+
+    Args:
+        deterministic: Deterministic kernels only; an operation without one is an error.
+        tf32: Whether float32 matrix products and convolutions on CUDA may use TF32.
+        threads: Intra-op threads of torch; None keeps what is set. torch's CPU kernels give other
+            bits for other counts, which is why a task pins and records it.
+    """
+
+    def __init__(self, *, deterministic: bool, tf32: bool, threads: int | None) -> None:
+        self.deterministic, self.tf32, self.threads = deterministic, tf32, threads
+        self._saved: list[dict[str, Any]] = []
+
+    def wanted(self) -> dict[str, Any]:
+        """The switches by name, as they are set inside the context (JSON)."""
+        return {
+            "deterministic_algorithms": (self.deterministic, False),
+            "fill_uninitialized_memory": False,
+            "cudnn.deterministic": self.deterministic,
+            "cudnn.benchmark": not self.deterministic,
+            "cudnn.allow_tf32": self.tf32,
+            "matmul.allow_tf32": self.tf32,
+            "threads": self.threads or torch.get_num_threads(),
+        }
+
+    def record(self) -> dict[str, Any]:
+        """What a run writes down: switches, environment and versions that decide the bits."""
+        return self.wanted() | {
+            "environment": {name: os.environ.get(name) for name in ENVIRONMENT},
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version() if torch.cuda.is_available() else None,
+        }
+
+    def __enter__(self) -> Switches:
+        self._saved.append(_read())
+        _write(self.wanted())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _write(self._saved.pop())
+
+
+def _read() -> dict[str, Any]:
+    return {
+        "deterministic_algorithms": (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        "fill_uninitialized_memory": torch.utils.deterministic.fill_uninitialized_memory,
+        "cudnn.deterministic": torch.backends.cudnn.deterministic,
+        "cudnn.benchmark": torch.backends.cudnn.benchmark,
+        "cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
+        "matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _write(state: dict[str, Any]) -> None:
+    enabled, warn_only = state["deterministic_algorithms"]
+    torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+    torch.utils.deterministic.fill_uninitialized_memory = state["fill_uninitialized_memory"]
+    torch.backends.cudnn.deterministic = state["cudnn.deterministic"]
+    torch.backends.cudnn.benchmark = state["cudnn.benchmark"]
+    torch.backends.cudnn.allow_tf32 = state["cudnn.allow_tf32"]
+    torch.backends.cuda.matmul.allow_tf32 = state["matmul.allow_tf32"]
+    if state["threads"] != torch.get_num_threads():
+        torch.set_num_threads(state["threads"])
