@@ -20,47 +20,63 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Generic, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, Union, overload
 
 import numpy as np
 import pydantic
-from pydantic_core import PydanticUndefined
+from pydantic_core import PydanticUndefined, core_schema
 from typing_extensions import Self, dataclass_transform
 
 T = TypeVar("T")
 V = TypeVar("V", bound="Value")
 
 #: Names that users of other frameworks try first, and ours.
-FOREIGN_NAMES: Mapping[str, str] = {
-    "learning_rate": "lr",
-    "lr": "base_lr",
-    "beta_1": "beta1",
-    "beta_2": "beta2",
-    "betas": "beta1",
-    "epsilon": "eps",
-    "decay": "weight_decay",
-    "wd": "weight_decay",
-    "warmup_steps": "warmup",
-    "warmup_epochs": "warmup",
-    "label_smooth": "label_smoothing",
-    "weight": "class_weights",
-    "prob": "p",
-    "probability": "p",
+FOREIGN_NAMES: Mapping[str, tuple[str, ...]] = {
+    "learning_rate": ("lr", "base_lr", "max_lr"),
+    "lr": ("base_lr", "max_lr"),
+    "base_lr": ("lr", "max_lr"),
+    "peak_lr": ("base_lr", "max_lr"),
+    "beta_1": ("beta1",),
+    "beta_2": ("beta2",),
+    "betas": ("beta1",),
+    "epsilon": ("eps",),
+    "decay": ("weight_decay",),
+    "wd": ("weight_decay",),
+    "warmup_steps": ("warmup",),
+    "warmup_epochs": ("warmup",),
+    "start_factor": ("warmup_start_factor",),
+    "interval": ("by",),
+    "min_lr": ("eta_min", "end_lr"),
+    "eta_min": ("end_lr", "min_lr"),
+    "end_lr": ("eta_min", "min_lr"),
+    "div_factor": ("div",),
+    "final_div_factor": ("final_div",),
+    "label_smooth": ("label_smoothing",),
+    "weight": ("class_weights",),
+    "max_norm": ("norm",),
+    "clip_norm": ("norm",),
+    "clip_value": ("value",),
+    "prob": ("p",),
+    "probability": ("p",),
 }
 
 
-class Fluent(Generic[T, V]):
-    """The fluent method of one setting, bound to a value: ``AdamW().beta1`` in ``.beta1(0.9)``."""
+class _Missing:
+    """No argument was given."""
+
+
+_MISSING = _Missing()
+
+
+class BoundSetting(Generic[V]):
+    """A setting seen on a value: callable in subclasses, and a hint to who only reads it."""
 
     def __init__(self, owner: V, name: str, doc: str) -> None:
         self._owner, self._name, self.__doc__ = owner, name, doc
-
-    def __call__(self, value: T | bool = True, /) -> V:
-        """A new value with this setting changed (a switch may be called without argument)."""
-        return self._owner.replace(**{self._name: value})
 
     def __repr__(self) -> str:
         current = getattr(self._owner.settings, self._name)
@@ -68,6 +84,26 @@ class Fluent(Generic[T, V]):
             f"<setting {self._name} = {current!r} of {type(self._owner).__name__}; "
             f".{self._name}(value) gives a new value, .settings.{self._name} reads it>"
         )
+
+
+class Fluent(BoundSetting[V], Generic[T, V]):
+    """The fluent method of one setting, bound to a value: ``AdamW().beta1`` in ``.beta1(0.9)``."""
+
+    @overload
+    def __call__(self: Fluent[bool, V], /) -> V: ...
+    @overload
+    def __call__(self, value: T, /) -> V: ...
+    def __call__(self: Any, value: Any = _MISSING, /) -> Any:
+        """A new value with this setting changed (a switch may be called without argument)."""
+        owner, name = self._owner, self._name
+        if value is _MISSING:
+            if owner.Settings.model_fields[name].annotation is not bool:
+                raise TypeError(
+                    f"{type(owner).__name__}().{name}() received no value; write "
+                    f".{name}(value) to set it, .settings.{name} to read it"
+                )
+            value = True
+        return owner.replace(**{name: value})
 
 
 class Setting(Generic[T]):
@@ -103,6 +139,7 @@ def setting(
     doc: str = "",
     kw_only: bool = True,
     factory: Callable[[], Any] | None = None,
+    kind: type[Setting[Any]] = Setting,
     **limits: Any,
 ) -> Any:
     """Declare one setting of a value class.
@@ -112,13 +149,14 @@ def setting(
         doc: One sentence: meaning, unit and range. Shown by ``help`` and in the JSON schema.
         kw_only: False lets the constructor take it by position too, in order of declaration.
         factory: Makes the default, in place of ``default``.
+        kind: A subclass of `Setting` whose fluent method takes more than one argument.
         **limits: ``ge``, ``gt``, ``le``, ``lt``, ``min_length`` ... as pydantic names them.
     """
     if factory is not None:
         field = pydantic.Field(default_factory=factory, description=doc, **limits)
     else:
         field = pydantic.Field(default, description=doc, **limits)
-    return Setting(field, doc, not kw_only)
+    return kind(field, doc, not kw_only)
 
 
 class SettingsModel(pydantic.BaseModel):
@@ -133,17 +171,31 @@ class Value:
     """An immutable description. See the module's text; subclasses are decorated with `value`."""
 
     Settings: typing.ClassVar[type[SettingsModel]] = SettingsModel
+    #: The name in YAML (``type: adamw``); the class's own in snake_case unless it says otherwise.
+    type_name: typing.ClassVar[str] = "value"
+    #: Settings that are None by default and must be given before the value is used.
+    demanded: typing.ClassVar[tuple[str, ...]] = ()
     settings: Any  #: the frozen settings, by name
     __slots__ = ("settings",)
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        given = self._bind(args, settings)
+        self._accept(self._bind(args, settings))
+        self.check_complete()
+
+    def _accept(self, given: dict[str, Any]) -> None:
         try:
             model = self.Settings(**given)
         except pydantic.ValidationError as error:
             raise explain(type(self).__name__, error, self.Settings) from None
         object.__setattr__(self, "settings", model)
         self.check()
+
+    @classmethod
+    def _make(cls, given: dict[str, Any]) -> Self:
+        """A value that later settings may still complete."""
+        made = object.__new__(cls)
+        made._accept(cls._bind((), given))
+        return made
 
     @classmethod
     def _bind(cls, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
@@ -164,12 +216,35 @@ class Value:
         return given | settings
 
     def check(self) -> None:
-        """Checks across settings; raises ValueError. Subclasses extend it."""
+        """Refuse settings that contradict each other (ValueError). Subclasses extend it."""
+
+    def check_complete(self) -> None:
+        """Refuse settings that need another one (ValueError). Subclasses extend it.
+
+        The constructor calls it; fluent methods do not, so that their order is free:
+        ``SGD().nesterov().momentum(0.9)``. Who uses a value asks for ``value.ready()``.
+        """
+
+    def ready(self) -> Self:
+        """The value itself, complete: with every setting that its use demands (else ValueError).
+
+        Such settings have no default that could be right (`demanded`), and yet a value without
+        them can be written down, so that fluent methods may give them: ``StepLR().step_size(30)``.
+        """
+        self.check_complete()
+        for name in self.demanded:
+            if getattr(self.settings, name) is None:
+                doc = self.Settings.model_fields[name].description
+                raise ValueError(
+                    f"{self!r} has no {name}, which it needs: {doc} Write "
+                    f"{type(self).__name__}({name}=...) or .{name}(...)"
+                )
+        return self
 
     def replace(self, **settings: Any) -> Self:
-        """A new value with these settings changed."""
+        """A new value with these settings changed; see `check_complete`."""
         current = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
-        return type(self)(**(current | settings))
+        return self._make(current | settings)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(
@@ -177,10 +252,13 @@ class Value:
             "which gives a new value"
         )
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise AttributeError(unknown_name(type(self).__name__, name, self.Settings.model_fields))
+    if not TYPE_CHECKING:  # a type checker shall find wrong names by itself
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            allowed = self.Settings.model_fields
+            raise AttributeError(unknown_name(type(self).__name__, name, allowed))
 
     def changed(self) -> dict[str, Any]:
         """The settings that differ from their defaults, in order of declaration."""
@@ -191,6 +269,32 @@ class Value:
             if field.is_required() or not same(current, default):
                 found[name] = current
         return found
+
+    def to_dict(self, *, defaults: bool = False) -> dict[str, Any]:
+        """The settings as YAML and JSON hold them; values inside get their ``type`` as well.
+
+        Args:
+            defaults: Write also what was left at its default, so that a record stays true when a
+                later version has other defaults.
+
+        Raises:
+            TypeError: A setting is no data (a function, say).
+        """
+        chosen = self.changed()
+        if defaults:
+            chosen = {name: getattr(self.settings, name) for name in self.Settings.model_fields}
+        return {
+            name: _as_data(item, f"{type(self).__name__}: {name}", defaults)
+            for name, item in chosen.items()
+        }
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return core_schema.is_instance_schema(cls)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"type": "object", "title": cls.__name__}
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -224,14 +328,29 @@ class Value:
         return (_rebuild, (type(self), dict(self.changed())))
 
 
+def _as_data(item: Any, place: str, defaults: bool) -> Any:
+    if isinstance(item, Value):
+        return {"type": item.type_name, **item.to_dict(defaults=defaults)}
+    if isinstance(item, (tuple, list)):
+        return [_as_data(part, place, defaults) for part in item]
+    if isinstance(item, dict):
+        return {key: _as_data(part, place, defaults) for key, part in item.items()}
+    if item is None or isinstance(item, (bool, int, float, str)):
+        return item
+    raise TypeError(
+        f"{place} = {item!r} ({type(item).__name__}) cannot be written as data; only numbers, "
+        "texts, switches, lists and descriptions can"
+    )
+
+
 def _rebuild(cls: type[Value], settings: dict[str, Any]) -> Value:
-    return cls(**settings)
+    return cls._make(settings)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
 def value(cls: type[V]) -> type[V]:
     """Class decorator: builds ``Settings`` and the constructor's signature from the settings."""
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     fields: dict[str, Any] = {}
     for item in declared(cls):
         inner = typing.get_args(hints[item.name])[0]
@@ -240,6 +359,8 @@ def value(cls: type[V]) -> type[V]:
         f"{cls.__name__}Settings", __base__=SettingsModel, __module__=cls.__module__, **fields
     )
     cls.__signature__ = _signature(cls)  # type: ignore[attr-defined]
+    if "type_name" not in vars(cls):
+        cls.type_name = snake_case(cls.__name__)
     return cls
 
 
@@ -254,6 +375,11 @@ def declared(cls: type) -> list[Setting[Any]]:
             if isinstance(item, Setting):
                 found.setdefault(name, item)
     return list(found.values())
+
+
+def snake_case(name: str) -> str:
+    """'RandomResizedCrop' as 'random_resized_crop'."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def _signature(cls: type[Value]) -> inspect.Signature:
@@ -293,6 +419,8 @@ def strict(hint: Any) -> Any:
     if hint in (float, int, bool, str):
         return Annotated[hint, pydantic.BeforeValidator(_plain), pydantic.Strict()]
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return Annotated[(strict(args[0]), *args[1:])]
     if origin in (Union, types.UnionType):
         return Union[tuple(strict(a) for a in args)]  # noqa: UP007
     if origin in (tuple, list):
@@ -320,11 +448,9 @@ def same(a: Any, b: Any) -> bool:
 def nearest(name: str, allowed: Iterable[str]) -> str | None:
     """The allowed name most like the one given (other frameworks' names included), or None."""
     allowed = list(allowed)
-    candidate = name
-    while candidate in FOREIGN_NAMES and candidate not in allowed:
-        candidate = FOREIGN_NAMES[candidate]
-    if candidate in allowed:
-        return candidate
+    for candidate in FOREIGN_NAMES.get(name, ()):
+        if candidate in allowed:
+            return candidate
     close = difflib.get_close_matches(name.lower(), allowed, n=1, cutoff=0.6)
     return close[0] if close else None
 
@@ -356,16 +482,17 @@ def explain(
     found = error.errors(include_url=False)
     first = found[0]
     name = str(first["loc"][0]) if first["loc"] else "settings"
-    same_place = [e for e in found if e["loc"][:1] == first["loc"][:1]]
     if first["type"] == "missing":
         return TypeError(f"{owner} needs the setting {name!r}: {owner}({name}=...)")
+    came = first["input"]
+    same_place = [e for e in found if e["loc"][:1] == first["loc"][:1] and e["input"] is came]
     allowed = " or ".join(dict.fromkeys(_allowed(e) for e in same_place))
     limits = _limits(model.model_fields.get(name))
     if limits and first["type"] in _COMPARISONS:
         allowed = f"a number {limits}"
-    came = first["input"]
+    place = name + "".join(f"[{part}]" for part in first["loc"][1:] if isinstance(part, int))
     text = (
-        f"{owner}: {name} = {came!r} ({type(came).__name__}) is not allowed; it must be {allowed}"
+        f"{owner}: {place} = {came!r} ({type(came).__name__}) is not allowed; it must be {allowed}"
     )
     is_type = all(e["type"].endswith(_TYPE_ERRORS) for e in same_place)
     return TypeError(text) if is_type else ValueError(text)
@@ -389,6 +516,11 @@ def _limits(field: Any) -> str:
 def _allowed(error: Any) -> str:
     if error["type"] in _WHAT:
         return _WHAT[error["type"]]
+    if error["type"] in ("too_short", "too_long"):
+        limits = error["ctx"]
+        if "min_length" in limits:
+            return f"at least {limits['min_length']} items"
+        return f"at most {limits['max_length']} items"
     text = str(error["msg"])
     for lead in ("Input should be ", "Value error, ", "Assertion failed, "):
         text = text.removeprefix(lead)

@@ -1,0 +1,348 @@
+"""Losses as values; each gives a function (output, target) -> (sum, weight).
+
+The mean loss is sum / weight. The two are kept apart because a window of micro-batches, the ranks
+of a group and an epoch divide once, by the weight that they gathered on the device: batches of
+different size, class weights and ignored targets then count as they should, and a batch in which
+nothing counts gives (0, 0) and contributes nothing.
+
+The functions are torch operations without any read by the host, so they can be captured; logits
+in 16 bits are taken to float32 first.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+import torch
+from torch import Tensor
+
+from renaissance.settings import Setting, Value, setting, value
+
+#: (output, target) -> (sum of the losses, sum of their weights), both 0-d float32.
+LossFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+@value
+class Loss(Value):
+    """Base of all losses."""
+
+    #: Whether targets are classes, so that accuracy has a meaning.
+    is_classification: ClassVar[bool] = False
+
+    def function(self, device: torch.device | str) -> LossFunction:
+        """The loss on a device, with its constants there."""
+        raise NotImplementedError
+
+    def nominal_weight(self, output_shape: Sequence[int]) -> float:
+        """The weight of a full batch of which every target counts once."""
+        raise NotImplementedError
+
+    def check_target(self, target: npt.NDArray[Any], output_shape: Sequence[int]) -> None:
+        """Refuse a target that does not fit an output of this shape (batch first), on the host.
+
+        Raises:
+            ValueError: Its shape, type or a value does not fit; the text names which.
+        """
+        raise NotImplementedError
+
+
+def _wide(output: Tensor) -> Tensor:
+    """Float32, or float64 where the caller computes in it."""
+    return output if output.dtype == torch.float64 else output.float()
+
+
+def _as_floats(given: Any) -> Any:
+    """Arrays and tensors of one dimension as a tuple."""
+    if isinstance(given, (np.ndarray, Tensor)):
+        return tuple(given.tolist())
+    return given
+
+
+ClassWeights = Annotated[tuple[float, ...] | None, pydantic.BeforeValidator(_as_floats)]
+
+
+@value
+class CrossEntropyLoss(Loss):
+    """Cross entropy of logits (N, C, ...) against classes (N, ...) or probabilities (N, C, ...).
+
+    Classes y, with w the class weights, e the smoothing and q = log_softmax(logits):
+    ``sum = -sum_i [(1-e)*w[y_i]*q[i, y_i] + e/C * sum_c w_c*q[i, c]]``, ``weight = sum_i w[y_i]``,
+    over the targets that are not ignored. Probabilities t: ``sum = -sum_i sum_c w_c *
+    ((1-e)*t[i, c] + e/C) * q[i, c]``, ``weight`` = their number. sum / weight is
+    torch.nn.CrossEntropyLoss's mean, but 0/0 where torch gives NaN for a batch that is all ignored.
+
+    The target's class is selected by comparison rather than by index: the gradient then needs no
+    atomic addition and has the same bits in every run, for pictures of targets too.
+
+    Example:
+        >>> CrossEntropyLoss().label_smoothing(0.1)
+        CrossEntropyLoss(label_smoothing=0.1)
+    """
+
+    type_name: ClassVar[str] = "cross_entropy"
+    is_classification: ClassVar[bool] = True
+
+    label_smoothing: Setting[float] = setting(
+        default=0.0, ge=0, le=1, doc="Part of the target spread over all classes, from 0 to 1."
+    )
+    class_weights: Setting[ClassWeights] = setting(
+        default=None, doc="One weight per class, at least 0, not all 0; None: all 1."
+    )
+    ignore_index: Setting[int] = setting(
+        default=-100, doc="Targets of this class do not count; any whole number."
+    )
+
+    def check(self) -> None:
+        weights = self.settings.class_weights
+        if weights is not None and (min(weights, default=-1.0) < 0 or max(weights) == 0):
+            raise ValueError(
+                f"CrossEntropyLoss: class_weights = {weights!r} is not allowed; it takes one "
+                "number per class, at least 0 and not all 0"
+            )
+
+    def function(self, device: torch.device | str) -> LossFunction:
+        smoothing, ignored = self.settings.label_smoothing, self.settings.ignore_index
+        given = self.settings.class_weights
+        weights = None if given is None else torch.tensor(given, dtype=torch.float32, device=device)
+
+        def cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            logs = torch.log_softmax(_wide(output), 1)  # (N, C, ...)
+            if target.is_floating_point():
+                return _against_probabilities(logs, target.to(logs.dtype), weights, smoothing)
+            return _against_classes(logs, target, weights, smoothing, ignored)
+
+        return cross_entropy
+
+    def nominal_weight(self, output_shape: Sequence[int]) -> float:
+        return float(math.prod(output_shape) // output_shape[1])
+
+    def check_target(self, target: npt.NDArray[Any], output_shape: Sequence[int]) -> None:
+        shape, given = tuple(output_shape), tuple(target.shape)
+        if len(shape) < 2:
+            raise ValueError(
+                f"CrossEntropyLoss needs outputs (N, C, ...), the model gives {shape}; its last "
+                "layer must have one output per class"
+            )
+        weights = self.settings.class_weights
+        if weights is not None and len(weights) != shape[1]:
+            raise ValueError(
+                f"CrossEntropyLoss has {len(weights)} class_weights, the model gives {shape[1]} "
+                "classes; the two must agree"
+            )
+        classes = (shape[0], *shape[2:])
+        if target.dtype.kind == "f" and given == shape:
+            self._check_probabilities(target)
+        elif target.dtype.kind in "iu" and given == classes:
+            self._check_classes(target, shape[1])
+        else:
+            raise ValueError(
+                f"CrossEntropyLoss cannot compare outputs {shape} with targets {given} of type "
+                f"{target.dtype}; it takes classes, whole numbers {classes}, or probabilities, "
+                f"floating-point {shape}"
+            )
+
+    def _check_classes(self, target: npt.NDArray[Any], num_classes: int) -> None:
+        wrong = (target < 0) | (target >= num_classes)
+        wrong &= target != self.settings.ignore_index
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            raise ValueError(
+                f"target{list(place)} = {int(target[place])} is no class: the model gives "
+                f"{num_classes}, numbered 0 to {num_classes - 1} (and ignore_index = "
+                f"{self.settings.ignore_index} does not count)"
+            )
+
+    def _check_probabilities(self, target: npt.NDArray[Any]) -> None:
+        if self.settings.ignore_index >= 0:
+            raise ValueError(
+                f"CrossEntropyLoss: ignore_index = {self.settings.ignore_index} has no meaning for "
+                "targets that are probabilities; leave it at its default"
+            )
+        wrong = ~(np.isfinite(target) & (target >= 0))
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            raise ValueError(
+                f"target{list(place)} = {float(target[place])} is no probability; it takes finite "
+                "numbers of at least 0"
+            )
+
+
+def _along_classes(weights: Tensor, logs: Tensor) -> Tensor:
+    """Class weights (C,) shaped to multiply logs (N, C, ...)."""
+    return weights.to(logs.dtype).view(-1, *(1,) * (logs.ndim - 2))
+
+
+def _against_classes(
+    logs: Tensor, target: Tensor, weights: Tensor | None, smoothing: float, ignored: int
+) -> tuple[Tensor, Tensor]:
+    classes = torch.arange(logs.shape[1], device=logs.device)
+    classes = classes.view(-1, *(1,) * (logs.ndim - 2))  # (C, 1, ...)
+    counted = target != ignored  # (N, ...)
+    hit = (target.unsqueeze(1) == classes) & counted.unsqueeze(1)  # (N, C, ...)
+    if weights is None:
+        weight = counted.sum(dtype=logs.dtype)
+        weighted = logs
+    else:
+        by_class = _along_classes(weights, logs)
+        weight = torch.where(hit, by_class, 0.0).sum()
+        weighted = logs * by_class
+    total = -torch.where(hit, weighted, 0.0).sum()
+    if smoothing:
+        spread = -torch.where(counted.unsqueeze(1), weighted, 0.0).sum()
+        total = total * (1.0 - smoothing) + spread * (smoothing / logs.shape[1])
+    return total, weight
+
+
+def _against_probabilities(
+    logs: Tensor, target: Tensor, weights: Tensor | None, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    if smoothing:
+        target = target * (1.0 - smoothing) + smoothing / logs.shape[1]
+    if weights is not None:
+        target = target * _along_classes(weights, logs)
+    count = logs.numel() // logs.shape[1]
+    return -(target * logs).sum(), torch.full((), count, dtype=logs.dtype, device=logs.device)
+
+
+def _need_equal_shapes(
+    name: str, target: npt.NDArray[Any], output_shape: Sequence[int], kinds: str
+) -> None:
+    if tuple(target.shape) != tuple(output_shape):
+        raise ValueError(
+            f"{name} needs targets of the shape of the outputs {tuple(output_shape)}, received "
+            f"{tuple(target.shape)}; reshape one of them (broadcasting would compare every target "
+            "with every output)"
+        )
+    if target.dtype.kind not in kinds:
+        raise ValueError(f"{name} cannot compare with targets of type {target.dtype}")
+    if target.dtype.kind == "f" and not np.isfinite(target).all():
+        place = tuple(int(i) for i in np.argwhere(~np.isfinite(target))[0])
+        raise ValueError(f"target{list(place)} = {float(target[place])} is not finite")
+
+
+@value
+class BCEWithLogitsLoss(Loss):
+    """Binary cross entropy of logits against targets of 0 to 1 of the same shape; any shape.
+
+    ``sum = sum_i [max(x_i, 0) - x_i*t_i + log(1 + exp(-|x_i|))]``, weight = number of elements.
+    """
+
+    type_name: ClassVar[str] = "bce_with_logits"
+
+    def function(self, device: torch.device | str) -> LossFunction:
+        def bce_with_logits(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            wide = _wide(output)
+            total = torch.nn.functional.binary_cross_entropy_with_logits(
+                wide, target.to(wide.dtype), reduction="sum"
+            )
+            return total, torch.full((), wide.numel(), dtype=wide.dtype, device=wide.device)
+
+        return bce_with_logits
+
+    def nominal_weight(self, output_shape: Sequence[int]) -> float:
+        return float(math.prod(output_shape))
+
+    def check_target(self, target: npt.NDArray[Any], output_shape: Sequence[int]) -> None:
+        _need_equal_shapes("BCEWithLogitsLoss", target, output_shape, "fiub")
+        wrong = (target < 0) | (target > 1)
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            raise ValueError(
+                f"target{list(place)} = {target[place].item()} is not allowed; "
+                "BCEWithLogitsLoss takes targets from 0 to 1"
+            )
+
+
+@value
+class MSELoss(Loss):
+    """Mean squared error; ``sum = sum_i (x_i - t_i)^2``, weight = number of elements."""
+
+    type_name: ClassVar[str] = "mse"
+
+    def function(self, device: torch.device | str) -> LossFunction:
+        def mse(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            wide = _wide(output)
+            difference = wide - target.to(wide.dtype)
+            count = torch.full((), wide.numel(), dtype=wide.dtype, device=wide.device)
+            return (difference * difference).sum(), count
+
+        return mse
+
+    def nominal_weight(self, output_shape: Sequence[int]) -> float:
+        return float(math.prod(output_shape))
+
+    def check_target(self, target: npt.NDArray[Any], output_shape: Sequence[int]) -> None:
+        _need_equal_shapes("MSELoss", target, output_shape, "fiu")
+
+
+@value
+class CallableLoss(Loss):
+    """Any ``(output, target) -> scalar mean over the batch``; what `as_loss` makes of a function.
+
+    A torch module is copied to the device with its buffers.
+    """
+
+    mean: Setting[Callable[[Any, Any], Any]] = setting(
+        kw_only=False, doc="Function of (output, target) that gives the mean loss, a scalar tensor."
+    )
+
+    def function(self, device: torch.device | str) -> LossFunction:
+        mean = self.settings.mean
+        if isinstance(mean, torch.nn.Module):
+            mean = copy.deepcopy(mean).to(device)
+
+        def from_mean(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            given = mean(output, target)
+            if not isinstance(given, Tensor) or given.numel() != 1:
+                came = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+                raise ValueError(
+                    f"the loss {self.name} gave {came}, not a scalar tensor; a loss is the mean "
+                    "over the batch, as in loss.mean()"
+                )
+            wide = _wide(given.reshape(()))
+            count = output.shape[0]
+            return wide * count, torch.full((), count, dtype=wide.dtype, device=wide.device)
+
+        return from_mean
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        mean = self.settings.mean
+        return str(getattr(mean, "__name__", type(mean).__name__))
+
+    def nominal_weight(self, output_shape: Sequence[int]) -> float:
+        return float(output_shape[0])
+
+    def check_target(self, target: npt.NDArray[Any], output_shape: Sequence[int]) -> None:
+        if not target.shape or target.shape[0] != output_shape[0]:
+            raise ValueError(
+                f"the loss {self.name} gets targets {tuple(target.shape)} for outputs "
+                f"{tuple(output_shape)}; both must begin with the batch"
+            )
+
+    def __repr__(self) -> str:
+        return f"CallableLoss({self.name})"
+
+
+def as_loss(given: object) -> Loss:
+    """A loss as it is, a function or torch module as a `CallableLoss`.
+
+    Raises:
+        TypeError: Neither.
+    """
+    if isinstance(given, Loss):
+        return given
+    if isinstance(given, type) or not callable(given):
+        hint = f"; write {given.__name__}()" if isinstance(given, type) else ""
+        raise TypeError(
+            f"loss = {given!r} ({type(given).__name__}) is not allowed; it takes a loss such as "
+            f"CrossEntropyLoss() or a function (output, target) -> scalar mean{hint}"
+        )
+    return CallableLoss(given)

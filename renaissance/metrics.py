@@ -1,0 +1,185 @@
+"""Metrics: functions (output, target) -> (sum, count) whose quotient is a mean over samples.
+
+Sums and counts of batches, ranks and an epoch are added and divided once, so that a partial batch
+weighs what it holds. All are torch operations without a read by the host and can be captured.
+
+Right or wrong is decided by rank: a target has the rank #(logits above its own) + #(equal logits
+with a smaller index), which has no ties; a row that holds a NaN is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from renaissance.settings import nearest
+
+#: (output, target) -> (sum over the samples that count, their number), 0-d float32.
+MetricFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A name in the history and its function.
+
+    Attributes:
+        name: Key in `history.history`; validation adds ``val_``.
+        function: (output, target) -> (sum, count), two 0-d tensors.
+    """
+
+    name: str
+    function: MetricFunction
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not re.fullmatch(r"[^\W\d][\w.-]*", self.name):
+            raise ValueError(
+                f"a metric's name = {self.name!r} is not allowed; it takes a word such as "
+                "'accuracy', the key of the history"
+            )
+        if self.name in RESERVED or self.name.startswith("val_"):
+            raise ValueError(
+                f"a metric's name = {self.name!r} is not allowed: the history uses it; take another"
+            )
+        if not callable(self.function):
+            raise TypeError(f"metric {self.name!r}: {self.function!r} is no function")
+
+
+RESERVED = ("loss", "learning_rate", "lr", "epoch", "step")
+
+
+class _Settings(Protocol):
+    @property
+    def is_classification(self) -> bool: ...
+    @property
+    def settings(self) -> Any: ...
+
+
+def rank(output: Tensor, target: Tensor) -> Tensor:
+    """Rank of each target among the logits of its row, from 0; C where the row holds a NaN.
+
+    Args:
+        output: Logits (N, C, ...).
+        target: Classes (N, ...), any integer type; a class outside 0 to C-1 gives a rank, too.
+    """
+    classes = torch.arange(output.shape[1], device=output.device)
+    classes = classes.view(-1, *(1,) * (output.ndim - 2))
+    wanted = target.unsqueeze(1)  # (N, 1, ...)
+    own = torch.where(classes == wanted, output, 0.0).sum(1, keepdim=True)
+    ahead = (output > own) | ((output == own) & (classes < wanted))
+    broken = torch.isnan(output).any(1)
+    return torch.where(broken, output.shape[1], ahead.sum(1))
+
+
+def top_k(k: int, ignore_index: int | None = None) -> MetricFunction:
+    """The function that counts targets of a rank below k; accuracy is k = 1.
+
+    Targets that are probabilities (N, C, ...) stand for their most probable class, the first of
+    equals. Targets that are `ignore_index` do not count.
+    """
+
+    def counts(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        if target.is_floating_point():
+            target = target.argmax(1)
+            counted = torch.ones_like(target, dtype=torch.bool)
+        elif ignore_index is None:
+            counted = torch.ones_like(target, dtype=torch.bool)
+        else:
+            counted = target != ignore_index
+        place = rank(output, target)
+        # A row of C classes is never of rank k >= C unless it is broken.
+        right = counted & (place < min(k, output.shape[1]))
+        return right.sum(dtype=torch.float32), counted.sum(dtype=torch.float32)
+
+    return counts
+
+
+def binary_accuracy(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Elements whose logit is above 0 exactly when the target is above 0.5; NaN is wrong."""
+    right = ((output > 0) == (target > 0.5)) & ~torch.isnan(output)
+    count = torch.full((), right.numel(), dtype=torch.float32, device=output.device)
+    return right.sum(dtype=torch.float32), count
+
+
+def from_callable(name: str, function: Callable[[Tensor, Tensor], Any]) -> Metric:
+    """A metric from what a user's function gives: a mean, a value per sample, or (sum, count)."""
+
+    def counts(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        given = function(output, target)
+        if isinstance(given, tuple) and len(given) == 2:
+            total, count = (torch.as_tensor(x, device=output.device).float() for x in given)
+            return total, count
+        size = output.shape[0]
+        if not isinstance(given, Tensor) or (given.numel() != 1 and given.shape != (size,)):
+            came = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+            raise ValueError(
+                f"the metric {name!r} gave {came} for a batch of {size}; it takes a scalar tensor "
+                f"(the mean over the batch), one of shape ({size},), or a pair (sum, count)"
+            )
+        number = torch.full((), size, dtype=torch.float32, device=output.device)
+        if given.shape == (size,):
+            return given.float().sum(), number
+        return given.float().reshape(()) * number, number
+
+    return Metric(name, counts)
+
+
+def resolve_metrics(
+    wanted: Iterable[str | Metric | Callable[[Tensor, Tensor], Any]], loss: _Settings
+) -> tuple[Metric, ...]:
+    """The metrics of a task, beside the loss itself.
+
+    Args:
+        wanted: Names ("accuracy", "top5", any number, "binary_accuracy"), `Metric` objects, or
+            functions (output, target) -> mean, value per sample, or (sum, count).
+        loss: A classification loss brings "accuracy" by itself, and its ignored class.
+
+    Raises:
+        TypeError: Something else was given.
+        ValueError: An unknown name, or two metrics of one name.
+    """
+    found = [_by_name("accuracy", loss)] if loss.is_classification else []
+    for item in wanted:
+        if isinstance(item, str):
+            metric = _by_name(item, loss)
+            if metric.name == "accuracy":
+                continue  # there already
+        elif isinstance(item, Metric):
+            metric = item
+        elif callable(item) and not isinstance(item, type):
+            metric = from_callable(str(getattr(item, "__name__", type(item).__name__)), item)
+        else:
+            raise TypeError(
+                f"metric = {item!r} ({type(item).__name__}) is not allowed; it takes a name, a "
+                "function (output, target) -> mean, or a Metric"
+            )
+        if metric.name in (other.name for other in found):
+            raise ValueError(f"two metrics are called {metric.name!r}; give each its own name")
+        found.append(metric)
+    return tuple(found)
+
+
+def _by_name(name: str, loss: _Settings) -> Metric:
+    if name == "binary_accuracy":
+        return Metric(name, binary_accuracy)
+    match = re.fullmatch(r"top([1-9]\d*)(_accuracy)?", name)
+    if match is None and name != "accuracy":
+        guess = nearest(name, ("accuracy", "top5", "binary_accuracy"))
+        hint = f"did you mean {guess!r}? " if guess else ""
+        raise ValueError(
+            f"metric {name!r} is unknown; {hint}it takes 'accuracy', 'topN' for any N such as "
+            "'top5', 'binary_accuracy', or a function (output, target) -> mean"
+        )
+    if not loss.is_classification:
+        raise ValueError(
+            f"metric {name!r} needs classes as targets, which {type(loss).__name__} has not; "
+            "'binary_accuracy' compares element by element, or give a function"
+        )
+    ignored = loss.settings.ignore_index
+    if match is None:
+        return Metric("accuracy", top_k(1, ignored))
+    return Metric(f"top{match[1]}_accuracy", top_k(int(match[1]), ignored))
