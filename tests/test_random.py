@@ -23,8 +23,16 @@ KNOWN = [
         "d16cfe09 94fdcceb 5001e420 24126ea1",
     ),
     # Seed 2^63 + 5, stream 7: the block counter carries into its high word.
-    ("ffffffff 00000000 00000007 00000000", "00000005 80000000", "fe16f78d 2418824b 3bbbcc84 aad1462d"),
-    ("00000000 00000001 00000007 00000000", "00000005 80000000", "168db41f 1c8c0a5f 72319e58 a2dfaf26"),
+    (
+        "ffffffff 00000000 00000007 00000000",
+        "00000005 80000000",
+        "fe16f78d 2418824b 3bbbcc84 aad1462d",
+    ),
+    (
+        "00000000 00000001 00000007 00000000",
+        "00000005 80000000",
+        "168db41f 1c8c0a5f 72319e58 a2dfaf26",
+    ),
 ]
 
 
@@ -73,9 +81,7 @@ def test_normal_is_box_muller_in_double():
 def test_draws_do_not_depend_on_how_they_are_cut():
     whole = rn.Generator(3).uniform(1_000_001)
     pieces = rn.Generator(3)
-    assert np.array_equal(
-        whole, np.concatenate([pieces.uniform(n) for n in (1, 500_000, 500_000)])
-    )
+    assert np.array_equal(whole, np.concatenate([pieces.uniform(n) for n in (1, 500_000, 500_000)]))
     whole = rn.Generator(3).normal(1_000_000)
     pieces = rn.Generator(3)
     assert np.array_equal(whole, np.concatenate([pieces.normal(n) for n in (2, 499_998, 500_000)]))
