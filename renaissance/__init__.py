@@ -17,6 +17,7 @@ from renaissance.init import InitRule as InitRule
 from renaissance.losses import BCEWithLogitsLoss as BCEWithLogitsLoss
 from renaissance.losses import CrossEntropyLoss as CrossEntropyLoss
 from renaissance.losses import MSELoss as MSELoss
+from renaissance.memory import MemoryPlan as MemoryPlan
 from renaissance.metrics import Metric as Metric
 from renaissance.optim import LARS as LARS
 from renaissance.optim import SGD as SGD

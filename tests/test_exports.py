@@ -20,6 +20,7 @@ PUBLIC = [
     "Initializer",
     "LARS",
     "MSELoss",
+    "MemoryPlan",
     "Metric",
     "MultiStepLR",
     "OneCycleLR",

@@ -1,0 +1,372 @@
+"""The module side of the memory plan: its tensors become views of the regions, and stay so.
+
+A bound tensor has *its own storage* over the region's bytes (DLPack), because views of one shared
+storage break ``torch.compile`` as soon as a batch-norm writes one of them. The storage keeps the
+arena alive; the arena never keeps the module alive.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from renaissance.segments import Segment
+from renaissance.survey import COUNTER, Place, buffers_of, counters_of, parameters_of
+
+logger = logging.getLogger(__name__)
+
+#: Gives the tensor of a segment in "W", "A" or "B", with a storage of its own.
+Wrap = Callable[[str, Segment], torch.Tensor]
+
+_LINK = "_renaissance_link"
+
+
+class Link:
+    """What a bound (sub)module knows of its binding; copies and pickles of it know nothing."""
+
+    def __init__(self, binding: Binding | None = None) -> None:
+        self._binding = weakref.ref(binding) if binding is not None else None
+        self.working: list[tuple[str, Segment]] = []  # leaf and segment
+        self.counter: str | None = None
+
+    @property
+    def binding(self) -> Binding | None:
+        return self._binding() if self._binding is not None else None
+
+    def __deepcopy__(self, memo: object) -> Link:
+        if self.working and self.binding is not None:
+            raise TypeError(
+                "a copy of this module would hold 16-bit weights only: it is bound in mixed "
+                "precision and its float32 masters live in the task. Use task.export_module()"
+            )
+        return Link()
+
+    def __reduce__(self) -> tuple[type[Link], tuple[()]]:
+        return Link, ()
+
+
+def link_of(owner: nn.Module) -> Link | None:
+    """The link of a module that is bound now, else None."""
+    link = vars(owner).get(_LINK)
+    return link if isinstance(link, Link) and link.binding is not None else None
+
+
+def check_free(module: nn.Module) -> None:
+    """RuntimeError if the module, or a part of it, is bound."""
+    for path, owner in module.named_modules():
+        if link_of(owner) is not None:
+            part = f"its part {path!r}" if path else "it"
+            raise RuntimeError(
+                f"{type(module).__name__} cannot be planned or bound: {part} belongs to another "
+                "task already. Close that task (task.close() gives the module its own tensors "
+                "back), or build a second module"
+            )
+
+
+class Bound:
+    """One tensor of the module, at home at `address`."""
+
+    __slots__ = ("address", "places", "segment", "tensor")
+
+    def __init__(self, segment: Segment, tensor: torch.Tensor, places: list[Place]) -> None:
+        self.segment, self.tensor, self.address = segment, tensor, 0
+        self.places = [(p.name, weakref.ref(p.owner), p.leaf) for p in places]
+
+    def is_home(self, tensor: torch.Tensor | None) -> bool:
+        return (
+            tensor is self.tensor
+            and tensor.data_ptr() == self.address
+            and tensor.stride() == self.segment.strides
+            and tensor.shape == self.segment.shape
+        )
+
+
+class Binding:
+    """A module whose tensors live in the regions, until `release`.
+
+    Args:
+        module: The root module; held weakly.
+        segments: Of the plan that was built for this module.
+        wrap: Gives the region's tensor of a segment.
+        keep_values: Copy the parameters' values into the regions (buffers always are).
+    """
+
+    def __init__(
+        self, module: nn.Module, segments: Sequence[Segment], wrap: Wrap, keep_values: bool
+    ) -> None:
+        self._root, self._wrap = weakref.ref(module), wrap
+        self._bound: list[Bound] = []
+        self._handles: list[Any] = []
+        self._links: dict[int, Link] = {}
+        self._batches: Callable[[], int] = int
+        self._counted: list[tuple[str, weakref.ref[nn.Module]]] = []
+        self._base: dict[str, int] = {}
+        self._homes = {name: segment for segment in segments for name in segment.names}
+        with torch.no_grad():
+            self._take(module, keep_values)
+        self._attach(module)
+
+    @property
+    def module(self) -> nn.Module | None:
+        return self._root()
+
+    def counts(self) -> dict[str, int]:
+        """``num_batches_tracked`` by name."""
+        now = self._batches()
+        return {name: base + now for name, base in self._base.items()}
+
+    def set_count(self, name: str, value: int) -> None:
+        self._base[name] = value - self._batches()
+
+    def count_with(self, batches: Callable[[], int]) -> None:
+        """From now on the counts grow as this counter does; their values stay."""
+        counts, self._batches = self.counts(), batches
+        for name, value in counts.items():
+            self.set_count(name, value)
+
+    # -- binding -------------------------------------------------------------------------------
+
+    def _take(self, module: nn.Module, keep_values: bool) -> None:
+        for tensor, places in [*parameters_of(module), *buffers_of(module)]:
+            segment = self._homes[places[0].name]
+            bound = Bound(segment, tensor, places)
+            self._bound.append(bound)
+            if keep_values or segment.region == "B":
+                self._wrap(segment.region, segment).copy_(tensor)
+            if segment.working:
+                self._wrap("A", segment).copy_(self._wrap("W", segment))
+            self._rebind(bound)
+            tensor.grad = None
+        for place in counters_of(module):
+            counter = place.owner._buffers[COUNTER]
+            assert counter is not None
+            self._counted.append((place.name, weakref.ref(place.owner)))
+            self.set_count(place.name, int(counter))
+            place.owner._buffers[COUNTER] = None
+
+    def _rebind(self, bound: Bound) -> None:
+        """The region's tensor becomes the data of the parameter, or the buffer."""
+        segment = bound.segment
+        if segment.count == 0:
+            return
+        home = self._wrap("A" if segment.working else segment.region, segment)
+        if segment.region == "B":
+            bound.tensor = home
+        else:
+            bound.tensor.data = home
+        bound.address = home.data_ptr()
+        for _, owner_ref, leaf in bound.places:
+            owner = owner_ref()
+            if owner is not None and getattr(owner, leaf) is not bound.tensor:
+                setattr(owner, leaf, bound.tensor)  # an RNN keeps a list of its weights this way
+
+    def _attach(self, module: nn.Module) -> None:
+        for owner in module.modules():
+            link = self._links[id(owner)] = Link(self)
+            vars(owner)[_LINK] = link
+        for bound in self._bound:
+            for _, owner_ref, leaf in bound.places if bound.segment.working else ():
+                link = self._links[id(owner_ref())]
+                if (leaf, bound.segment) not in link.working:
+                    link.working.append((leaf, bound.segment))
+        for name, owner_ref in self._counted:
+            self._links[id(owner_ref())].counter = name
+        for owner in module.modules():
+            link = self._links[id(owner)]
+            if link.working or link.counter is not None:
+                before: Any = owner.register_load_state_dict_pre_hook  # torch leaves it untyped
+                after: Any = owner.register_state_dict_post_hook
+                self._handles += [before(_load_hook), after(_save_hook)]
+
+    # -- state_dict and load_state_dict --------------------------------------------------------
+
+    def save(self, owner: nn.Module, link: Link, state: dict[str, Any], prefix: str) -> None:
+        """Puts float32 masters and ``num_batches_tracked`` into a state dict."""
+        for leaf, segment in link.working:
+            state[prefix + leaf] = self._wrap("W", segment)
+        if link.counter is not None:
+            state[prefix + COUNTER] = _counter(owner, self.counts()[link.counter])
+
+    @torch.no_grad()
+    def load(
+        self, link: Link, state: dict[str, Any], prefix: str, strict: bool, missing: list[str]
+    ) -> None:
+        """Takes masters and ``num_batches_tracked`` out of a state dict that is being loaded."""
+        for leaf, segment in link.working:
+            given = state.get(prefix + leaf)
+            if isinstance(given, torch.Tensor) and given.shape == segment.shape:
+                master, working = self._wrap("W", segment), self._wrap("A", segment)
+                master.copy_(given)
+                working.copy_(master)
+                state[prefix + leaf] = working.clone()  # what torch now writes to the parameter
+        if link.counter is not None:
+            given = state.pop(prefix + COUNTER, None)
+            if given is not None:
+                self.set_count(link.counter, int(given))
+            elif strict:
+                missing.append(prefix + COUNTER)
+
+    # -- strangers -----------------------------------------------------------------------------
+
+    def changes(self) -> list[str]:
+        """Why the plan no longer fits the module, one sentence each; empty when it fits."""
+        module = self._alive()
+        now: dict[str, torch.Tensor] = {}
+        for tensor, places in [*parameters_of(module), *buffers_of(module)]:
+            now.update({place.name: tensor for place in places})
+        found = [f"{name!r} is new" for name in now if name not in self._homes]
+        found += [f"{name!r} is gone" for name in self._homes if name not in now]
+        owners = {id(bound.tensor): bound for bound in self._bound}
+        for bound in self._bound:
+            segment = bound.segment
+            for name in segment.names:
+                other = owners.get(id(now.get(name)), bound)
+                if other is not bound:
+                    found.append(f"{name!r} is tied to {other.segment.name!r} now")
+            current = now.get(segment.name)
+            if segment.region == "W" and current is not None:
+                planned = segment.trainable or segment.unused
+                if current.requires_grad != planned:
+                    found.append(f"{segment.name!r} is {'frozen' if planned else 'trainable'} now")
+        return found
+
+    @torch.no_grad()
+    def verify(self) -> list[str]:
+        """Copies tensors that have left their region back in; returns their names."""
+        changes = self.changes()
+        if changes:
+            more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
+            raise RuntimeError(
+                f"the module has changed since its plan was made: {'; '.join(changes[:3])}{more}. "
+                "Call task.compile() again for a new plan"
+            )
+        strangers: list[tuple[Bound, torch.Tensor]] = []
+        for bound in self._bound:
+            away = [t for t in self._current(bound) if not bound.is_home(t)]
+            if away and bound.segment.count:
+                for stranger in away:
+                    self._check_fits(bound.segment, stranger)
+                self._check_agree(bound.segment, away)
+                strangers.append((bound, away[0].detach().clone()))
+        for bound, stranger in strangers:
+            self._absorb(bound.segment, stranger)
+            self._rebind(bound)
+        names = [bound.segment.name for bound, _ in strangers]
+        if names:
+            shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+            logger.warning(
+                "%d tensors had left their regions (a conversion, an assignment or a flattening) "
+                "and were copied back: %s",
+                len(names),
+                shown,
+            )
+        return names
+
+    def _current(self, bound: Bound) -> list[torch.Tensor]:
+        owners = [(owner_ref(), leaf) for _, owner_ref, leaf in bound.places]
+        return [getattr(owner, leaf) for owner, leaf in owners if owner is not None]
+
+    def _check_fits(self, segment: Segment, stranger: torch.Tensor) -> None:
+        allowed = {segment.dtype}
+        if segment.working:
+            allowed.add(self._wrap("A", segment).dtype)
+        if stranger.shape != segment.shape or stranger.dtype not in allowed or stranger.is_meta:
+            expected = " or ".join(sorted(map(str, allowed)))
+            raise RuntimeError(
+                f"{segment.name!r} is now {tuple(stranger.shape)} {stranger.dtype} on "
+                f"{stranger.device}; its plan has {segment.shape} {expected}. Undo the conversion "
+                "(precision is chosen by Task(precision=...)), or make a new task for the module"
+            )
+
+    def _check_agree(self, segment: Segment, away: list[torch.Tensor]) -> None:
+        if any(not torch.equal(_bits(away[0]), _bits(other)) for other in away[1:]):
+            raise RuntimeError(
+                f"the tied tensors {', '.join(segment.names)} hold different values now; "
+                "assign the same value to all of them"
+            )
+
+    def _absorb(self, segment: Segment, stranger: torch.Tensor) -> None:
+        master = self._wrap(segment.region, segment)
+        if segment.working:
+            working = self._wrap("A", segment)
+            rounded = stranger.to(working)
+            # module.float() or a flattening moves the 16-bit copy unchanged: the master then
+            # knows more than the stranger does, and stays.
+            same = torch.equal(_bits(rounded), _bits(working)) and torch.equal(
+                _bits(rounded.to(stranger.dtype)), _bits(stranger.to(rounded.device))
+            )
+            if not same:
+                master.copy_(stranger)
+                working.copy_(master)
+        else:
+            master.copy_(stranger)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def release(self) -> None:
+        """Gives what is left of the module its own float32 tensors and removes every trace."""
+        for bound in self._bound:
+            owners = [(ref(), leaf) for _, ref, leaf in bound.places]
+            living = [(owner, leaf) for owner, leaf in owners if owner is not None]
+            if living and bound.segment.count:
+                own = self._wrap(bound.segment.region, bound.segment).clone()
+                if bound.segment.region == "W":
+                    bound.tensor.data = own
+                else:
+                    for owner, leaf in living:
+                        setattr(owner, leaf, own)
+        counts = self.counts()
+        for name, owner_ref in self._counted:
+            norm = owner_ref()
+            if norm is not None:
+                norm._buffers[COUNTER] = _counter(norm, counts[name])
+        module = self._root()
+        for part in module.modules() if module is not None else ():
+            vars(part).pop(_LINK, None)
+        for handle in self._handles:
+            handle.remove()
+        self._bound, self._handles, self._links, self._counted = [], [], {}, []
+
+    def _alive(self) -> nn.Module:
+        module = self._root()
+        if module is None:
+            raise RuntimeError("the bound module no longer exists")
+        return module
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor in logical order, so that NaN equals NaN and -0 differs from 0."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _counter(norm: nn.Module, value: int) -> torch.Tensor:
+    """``num_batches_tracked`` as the constructor makes it, beside the running mean."""
+    mean = norm._buffers["running_mean"]
+    device = mean.device if mean is not None else None
+    return torch.tensor(value, dtype=torch.long, device=device)
+
+
+def _save_hook(module: nn.Module, state: dict[str, Any], prefix: str, metadata: object) -> None:
+    link = link_of(module)
+    if link is not None and link.binding is not None:
+        link.binding.save(module, link, state, prefix)
+
+
+def _load_hook(
+    module: nn.Module,
+    state: dict[str, Any],
+    prefix: str,
+    metadata: object,
+    strict: bool,
+    missing: list[str],
+    *_: object,
+) -> None:
+    link = link_of(module)
+    if link is not None and link.binding is not None:
+        link.binding.load(link, state, prefix, strict, missing)
