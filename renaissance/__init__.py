@@ -10,6 +10,17 @@ from renaissance.curves import MultiStepLR as MultiStepLR
 from renaissance.curves import OneCycleLR as OneCycleLR
 from renaissance.curves import PolynomialLR as PolynomialLR
 from renaissance.curves import StepLR as StepLR
+from renaissance.data.erasing import Cutout as Cutout
+from renaissance.data.erasing import Normalize as Normalize
+from renaissance.data.erasing import RandomErasing as RandomErasing
+from renaissance.data.geometry import CenterCrop as CenterCrop
+from renaissance.data.geometry import Pad as Pad
+from renaissance.data.geometry import RandomAffine as RandomAffine
+from renaissance.data.geometry import RandomCrop as RandomCrop
+from renaissance.data.geometry import RandomHorizontalFlip as RandomHorizontalFlip
+from renaissance.data.geometry import RandomRotation as RandomRotation
+from renaissance.data.geometry import RandomScale as RandomScale
+from renaissance.data.geometry import RandomVerticalFlip as RandomVerticalFlip
 from renaissance.ema import Clip as Clip
 from renaissance.ema import Ema as Ema
 from renaissance.init import Initializer as Initializer

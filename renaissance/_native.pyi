@@ -12,3 +12,36 @@ def fill_trunc_normal(out: int, count: int, seed: int, offset: int, threads: int
 def fill_permutation(out: int, n: int, key: int) -> None: ...
 def fill_feistel(out: int, n: int, key: int, start: int, step: int, count: int) -> None: ...
 def feistel_position(n: int, key: int, id: int) -> int: ...
+
+OPERATION_KINDS: dict[str, int]
+OPERATION_BYTES: int
+
+class PictureError(ValueError): ...
+
+class Program:
+    def __init__(self, text: bytes) -> None: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    def run(
+        self,
+        pictures: int,
+        shape: list[int],
+        strides: list[int],
+        ids: int,
+        count: int,
+        key: int,
+        epoch: int,
+        out: int,
+        dtype: int,
+        layout: int,
+        channels: int,
+    ) -> None: ...
+    def crop_of(
+        self, height: int, width: int, key: int, epoch: int, id: int
+    ) -> tuple[int, int, int, int]: ...
+
+def use_simd(wanted: bool) -> bool: ...

@@ -3,5 +3,6 @@
 #include <pybind11/pybind11.h>
 
 namespace rn {
+void bind_program(pybind11::module_& m);
 void bind_random(pybind11::module_& m);
 }  // namespace rn

@@ -1,0 +1,195 @@
+#include "canvas.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace rn {
+
+AxisStep& Axis::add(i32 kind) {
+  AxisStep& step = steps_[count_++];
+  step = {kind, 0, size_, 0, 0};
+  return step;
+}
+
+void Axis::crop(int offset, int size) {
+  if (offset != 0) add(STEP_SHIFT).offset = offset;
+  const int begin = std::min(std::max(begin_ - offset, 0), size);
+  const int end = std::max(std::min(end_ - offset, size), begin);
+  first_ += (begin + offset - begin_) * direction_;
+  begin_ = begin;
+  end_ = end;
+  size_ = size;
+}
+
+void Axis::flip() {
+  add(STEP_FLIP);
+  first_ += (end_ - begin_ - 1) * direction_;
+  direction_ = -direction_;
+  const int begin = size_ - end_;
+  end_ = size_ - begin_;
+  begin_ = begin;
+}
+
+void Axis::pad(int before, int after, u32 mode, int operation) {
+  if (before == 0 && after == 0) return;
+  AxisStep& step = add(STEP_PAD);
+  step.offset = before;
+  step.mode = static_cast<i32>(mode);
+  step.operation = operation;
+  begin_ += before;
+  end_ += before;
+  size_ += before + after;
+}
+
+Span Axis::span() const {
+  int low = 0, high = -1;
+  const auto see = [&](int base) {
+    if (base < 0) return;
+    low = high < 0 ? base : std::min(low, base);
+    high = std::max(high, base);
+  };
+  if (begin_ < end_) {
+    see(first_);
+    see(at(end_ - 1));
+  }
+  for (int i = 0; i < begin_; ++i) see(at(i));
+  for (int i = end_; i < size_; ++i) see(at(i));
+  return {low, high - low + 1};
+}
+
+Sink::Sink(void* out, const OutputSpec& spec, int channels, int height, int width, Scratch& scratch)
+    : out_(out),
+      plane_(i64(height) * width),
+      row_(width),
+      channels_(channels),
+      width_(width),
+      out_channels_(spec.channels),
+      dtype_(spec.dtype),
+      interleaved_(spec.layout == LAYOUT_NHWC && spec.channels > 1) {
+  if (dtype_ != FLOAT32 || interleaved_) line_ = scratch.take<float>(std::size_t(channels) * width);
+  if (dtype_ != FLOAT32 && interleaved_)
+    pixels_ = scratch.take<float>(std::size_t(out_channels_) * width);
+  if (!interleaved_ && out_channels_ > channels) {
+    const std::size_t bytes = std::size_t(plane_) * (dtype_ == FLOAT32 ? 4 : 2);
+    std::memset(static_cast<char*>(out) + bytes * channels, 0, bytes * (out_channels_ - channels));
+  }
+}
+
+Sink::Sink(float* out, i64 plane, i64 line, int channels)
+    : out_(out), plane_(plane), row_(line), channels_(channels) {}
+
+void Sink::begin(int row, float** planes) const {
+  for (int c = 0; c < channels_; ++c)
+    planes[c] = line_ ? line_ + i64(c) * width_ : static_cast<float*>(out_) + c * plane_ + row * row_;
+}
+
+void Sink::end(int row, float* const* planes) const {
+  if (!line_) return;
+  const RowKernels& kernels = row_kernels();
+  const auto narrow = dtype_ == FLOAT16 ? kernels.to_float16 : kernels.to_bfloat16;
+  u16* halves = static_cast<u16*>(out_);
+  if (!interleaved_) {
+    for (int c = 0; c < channels_; ++c) narrow(planes[c], width_, halves + c * plane_ + row * row_);
+    return;
+  }
+  const i64 at = row * row_ * out_channels_;
+  float* pixels = pixels_ ? pixels_ : static_cast<float*>(out_) + at;
+  kernels.interleave(planes, channels_, out_channels_, width_, pixels);
+  if (pixels_) narrow(pixels, width_ * out_channels_, halves + at);
+}
+
+Canvas::Canvas(const Operation* operations, const Image& image, const SampleKey& who,
+               Scratch& scratch)
+    : operations_(operations),
+      who_(who),
+      scratch_(scratch),
+      channels_(image.channels),
+      y_(image.full_height ? image.full_height : image.height),
+      x_(image.full_width ? image.full_width : image.width) {
+  pixels_.bytes = image.pixels;
+  pixels_.row = image.row_stride;
+  pixels_.pixel = image.pixel_stride;
+  pixels_.channel = image.channel_stride;
+  pixels_.origin_y = image.origin_y;
+  pixels_.origin_x = image.origin_x;
+}
+
+void Canvas::crop(const Box& box) {
+  (resampled_ ? after_y_ : y_).crop(box.top, box.height);
+  (resampled_ ? after_x_ : x_).crop(box.left, box.width);
+  for (int k = 0; k < erasures_; ++k) {
+    erased_[k].box.top -= box.top;
+    erased_[k].box.left -= box.left;
+  }
+}
+
+void Canvas::flip_x() {
+  if (noise_) floats();
+  (resampled_ ? after_x_ : x_).flip();
+  for (int k = 0; k < erasures_; ++k) {
+    Box& box = erased_[k].box;
+    box.left = width() - box.left - box.width;
+  }
+}
+
+void Canvas::flip_y() {
+  if (noise_) floats();
+  (resampled_ ? after_y_ : y_).flip();
+  for (int k = 0; k < erasures_; ++k) {
+    Box& box = erased_[k].box;
+    box.top = height() - box.top - box.height;
+  }
+}
+
+void Canvas::pad(int left, int top, int right, int bottom, u32 mode, int operation) {
+  settle();
+  y_.pad(top, bottom, mode, operation);
+  x_.pad(left, right, mode, operation);
+}
+
+void Canvas::affine(const Affine& map, u32 flags, int operation) {
+  if ((flags & AFFINE_JOINED) && resampled_ && !normalize_ && !erasures_) {
+    map_ = joined(map_, map);
+    return;
+  }
+  settle();
+  resampled_ = true;
+  map_ = map;
+  affine_flags_ = flags;
+  affine_operation_ = operation;
+  after_y_ = Axis(y_.size());
+  after_x_ = Axis(x_.size());
+}
+
+void Canvas::erase(const Box& box, const Operation& operation) {
+  if (box.height <= 0 || box.width <= 0) return;
+  erased_[erasures_++] = {box, &operation, normalize_ == nullptr};
+  noise_ = noise_ || (operation.kind == OP_ERASE && operation.flags == ERASE_NORMAL);
+}
+
+float* Canvas::floats() {
+  const int h = height(), w = width();
+  float* planes = scratch_.take<float>(std::size_t(h) * channels_ * w);
+  render(Sink(planes, w, i64(channels_) * w, channels_));
+  replace(planes, h, w);
+  return planes;
+}
+
+void Canvas::replace(float* planes, int height, int width) {
+  pixels_ = Pixels();
+  pixels_.floats = planes;
+  pixels_.row = i64(channels_) * width;
+  pixels_.pixel = 1;
+  pixels_.channel = width;
+  y_ = Axis(height);
+  x_ = Axis(width);
+  resampled_ = noise_ = false;
+  normalize_ = nullptr;
+  erasures_ = 0;
+}
+
+void Canvas::store(void* out, const OutputSpec& spec) {
+  render(Sink(out, spec, channels_, height(), width(), scratch_));
+}
+
+}  // namespace rn

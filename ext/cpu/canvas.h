@@ -1,0 +1,139 @@
+// The state of a program that runs on one picture: pixels, and what is still to be done to them.
+//
+// Index maps (pad, crop, flip), one resampling, the normalisation and erasing are only noted, and
+// happen together when `render` passes over the rows that are really wanted.
+#pragma once
+#include "program.h"
+#include "rows.h"
+
+namespace rn {
+
+struct Span {
+  int first, count;
+};
+
+// Index maps along one axis: the steps, and the stretch where they are a plain shift or mirror.
+class Axis {
+ public:
+  explicit Axis(int size = 0) : size_(size), end_(size) {}
+  void crop(int offset, int size);  // a negative offset is not allowed: pad first
+  void flip();
+  void pad(int before, int after, u32 mode, int operation);
+
+  int size() const { return size_; }
+  int begin() const { return begin_; }
+  int end() const { return end_; }
+  int first() const { return first_; }  // base coordinate of `begin`
+  int direction() const { return direction_; }
+  int at(int place) const {  // base coordinate, or -1 - k where operation k fills
+    return place >= begin_ && place < end_ ? first_ + (place - begin_) * direction_
+                                           : resolve(steps_, count_, place);
+  }
+  Span span() const;  // the base coordinates that are read, from the least to the greatest
+
+ private:
+  AxisStep& add(i32 kind);
+  AxisStep steps_[2 * MAX_OPERATIONS];
+  int count_ = 0, size_ = 0, begin_ = 0, end_ = 0, first_ = 0, direction_ = 1;
+};
+
+// Pixels as they are in memory: bytes (the picture itself) or floats (after a stage of its own).
+struct Pixels {
+  const u8* bytes = nullptr;
+  const float* floats = nullptr;
+  i64 row = 0, pixel = 0, channel = 0;  // strides in elements
+  int origin_y = 0, origin_x = 0;       // coordinates of the first pixel there is
+
+  float load(int y, int x, int c) const {
+    const i64 at = (y - origin_y) * row + (x - origin_x) * pixel + c * channel;
+    return bytes ? static_cast<float>(bytes[at]) : floats[at];
+  }
+};
+
+// A rectangle to overwrite, in coordinates of the canvas (it may reach beyond after a crop).
+struct Erasure {
+  Box box;
+  const Operation* operation;
+  bool in_levels;  // its value is still to be normalised
+};
+
+// Takes rows of float32 planes and writes the wanted layout and type.
+class Sink {
+ public:
+  Sink(void* out, const OutputSpec& spec, int channels, int height, int width, Scratch& scratch);
+  // Float planes at out + channel * plane + row * line.
+  Sink(float* out, i64 plane, i64 line, int channels);
+  void begin(int row, float** planes) const;      // where to put the row
+  void end(int row, float* const* planes) const;  // it is there
+
+ private:
+  void* out_;
+  i64 plane_, row_;  // elements from channel to channel and from row to row
+  int channels_, width_ = 0, out_channels_ = 0;
+  i32 dtype_ = FLOAT32;
+  bool interleaved_ = false;
+  float* line_ = nullptr;    // planes of one row, when they cannot be written in place
+  float* pixels_ = nullptr;  // the row interleaved, before it is narrowed to 16 bits
+};
+
+class Canvas {
+ public:
+  Canvas(const Operation* operations, const Image& image, const SampleKey& who, Scratch& scratch);
+
+  int channels() const { return channels_; }
+  int height() const { return resampled_ ? after_y_.size() : y_.size(); }
+  int width() const { return resampled_ ? after_x_.size() : x_.size(); }
+  const Axis& rows() const { return y_; }
+  const Axis& columns() const { return x_; }
+  const SampleKey& who() const { return who_; }
+  Scratch& scratch() const { return scratch_; }
+
+  void crop(const Box& box);
+  void flip_x();
+  void flip_y();
+  void pad(int left, int top, int right, int bottom, u32 mode, int operation);
+  void affine(const Affine& map, u32 flags, int operation);
+  void normalize(const Operation& operation) { normalize_ = &operation; }
+  void erase(const Box& box, const Operation& operation);
+
+  // Everything noted is done; the canvas is float32 planes, row by row (H, C, W), at the result.
+  float* floats();
+  // The canvas becomes these planes (height, channels, width), with nothing noted.
+  void replace(float* planes, int height, int width);
+  void store(void* out, const OutputSpec& spec);
+
+ private:
+  struct Pass;  // what all rows of one pass share
+  void render(const Sink& sink);
+  void settle() {
+    if (resampled_ || normalize_ || erasures_) floats();
+  }
+  void start(Pass& pass) const;
+  void start_plain(Pass& pass) const;
+  void start_resampling(Pass& pass) const;
+  bool fills_are_bytes() const;
+  template <class T>
+  void fill_bordered(T* plane, int stride, int channel) const;
+  void plain_row(int row, const Pass& pass, float* const* planes) const;
+  void border(int from, int to, int source_row, const Pass& pass, float* const* planes) const;
+  void fill(int from, int to, int code, const Pass& pass, float* const* planes) const;
+  void erase_row(int row, const Pass& pass, float* const* planes) const;
+
+  const Operation* operations_;
+  SampleKey who_;
+  Scratch& scratch_;
+  Pixels pixels_;
+  int channels_;
+  Axis y_, x_;              // index maps of the pixels
+  bool resampled_ = false;  // then `map_`, then index maps without padding
+  Affine map_;
+  u32 affine_flags_ = 0;
+  int affine_operation_ = 0;
+  Axis after_y_, after_x_;
+  const Operation* normalize_ = nullptr;
+  Erasure erased_[MAX_OPERATIONS];
+  int erasures_ = 0;
+  bool noise_ = false;  // an erasure holds per-pixel noise, whose place matters
+};
+
+}  // namespace rn

@@ -1,0 +1,88 @@
+// A transform program, run on one picture: what the loader's workers call.
+//
+// `Program` is immutable and shared by all threads; each thread brings its own `Scratch`, which
+// grows while the first pictures pass and allocates nothing afterwards.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "renaissance/convert.h"
+#include "renaissance/sampling.h"
+
+namespace rn {
+
+// A uint8 picture, possibly only a window of it (partial decode). Strides in bytes: HWC pixels
+// have pixel_stride = channels and channel_stride = 1, planar ones pixel_stride = 1.
+struct Image {
+  const u8* pixels;  // first channel of pixel (origin_y, origin_x)
+  int height, width, channels;
+  i64 row_stride, pixel_stride, channel_stride;
+  int origin_y = 0, origin_x = 0;          // where the window lies in the full picture
+  int full_height = 0, full_width = 0;     // 0: the window is the full picture
+};
+
+enum Layout : i32 { LAYOUT_NCHW = 0, LAYOUT_NHWC = 1 };
+
+struct OutputSpec {
+  i32 dtype = FLOAT32;  // Dtype of convert.h
+  i32 layout = LAYOUT_NCHW;
+  int channels = 0;  // 0: the program's; more: the rest is filled with zeros
+};
+
+// Memory of one worker, handed out from a block that is as large as the largest picture needed.
+class Scratch {
+ public:
+  template <class T>
+  T* take(std::size_t count) {
+    return static_cast<T*>(bytes(count * sizeof(T)));
+  }
+  void reset();  // everything handed out is free again
+  std::size_t capacity() const { return capacity_; }
+
+ private:
+  void* bytes(std::size_t count);
+  struct Release {
+    void operator()(void* block) const { std::free(block); }
+  };
+  std::unique_ptr<void, Release> block_;
+  std::vector<std::unique_ptr<void, Release>> spilled_;  // of this picture only
+  std::size_t capacity_ = 0, used_ = 0, wanted_ = 0;
+};
+
+// A picture that this program cannot take (too small for its crop, wrong channels).
+class PictureError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Program {
+ public:
+  explicit Program(const std::string& bytes);  // std::invalid_argument when malformed
+
+  int channels() const { return static_cast<int>(header_.channels); }
+  int height() const { return header_.out_height; }
+  int width() const { return header_.out_width; }
+  std::size_t output_bytes(const OutputSpec& spec) const;
+
+  // The pixels of a height x width picture that this sample reads: decode no more than that.
+  Box crop_of(int height, int width, const SampleKey& who) const;
+
+  // Writes output_bytes(spec) bytes at `out`; the picture is not modified. PictureError.
+  void run(const Image& image, const SampleKey& who, void* out, const OutputSpec& spec,
+           Scratch& scratch) const;
+
+  const std::vector<Operation>& operations() const { return operations_; }
+
+ private:
+  ProgramHeader header_;
+  std::vector<Operation> operations_;
+};
+
+// AVX2 kernels where the machine has them (true) or portable ones; both give the same bits.
+// Returns what is in use now.
+bool use_simd(bool wanted);
+
+}  // namespace rn
