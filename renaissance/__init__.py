@@ -38,3 +38,4 @@ from renaissance.plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from renaissance.random import Generator as Generator
 from renaissance.random import Permutation as Permutation
 from renaissance.schedules import ConstantLR as ConstantLR
+from renaissance.tensorfile import CheckpointError as CheckpointError

@@ -9,6 +9,7 @@ PUBLIC = [
     "AdamW",
     "BCEWithLogitsLoss",
     "CenterCrop",
+    "CheckpointError",
     "Clip",
     "ConstantLR",
     "CosineAnnealingLR",
