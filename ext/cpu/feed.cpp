@@ -1,0 +1,389 @@
+#include "feed.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+
+namespace rn {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int MAX_ATTEMPTS = 16;  // replacements tried for one sample
+
+u64 since(Clock::time_point start) {
+  return static_cast<u64>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
+}
+
+Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::nanoseconds(static_cast<i64>(seconds * 1e9));
+}
+
+// Samples in a work item: one encoded picture, else about 256 KiB of output, at most 64.
+i64 grain_of(const Source& source, i64 sample_bytes) {
+  if (source.is_encoded()) return 1;
+  return std::max<i64>(1, std::min<i64>(64, (1 << 18) / std::max<i64>(1, sample_bytes)));
+}
+
+}  // namespace
+
+Feed::Feed(std::shared_ptr<const Source> source, const Program* program,
+           std::vector<SlotMemory> slots, const FeedOptions& options)
+    : source_(std::move(source)),
+      program_(program),
+      options_(options),
+      grain_(grain_of(*source_, options.sample_bytes)),
+      owner_(getpid()),
+      threads_(new std::vector<std::thread>) {
+  if (options.on_error == OnError::BLANK && options.label_bytes > 0 && options.labels == 0)
+    throw std::invalid_argument("a blank sample needs a label that is known without reading");
+  for (const SlotMemory& memory : slots) {
+    slots_.emplace_back(new Slot);
+    slots_.back()->memory = memory;
+  }
+  if (!source_->is_native()) return;
+  for (int i = 0; i < options.workers; ++i) threads_->emplace_back([this] { run(); });
+}
+
+Feed::~Feed() { close(); }
+
+void Feed::close() {
+  if (getpid() != owner_) {
+    // After a fork the threads exist in the parent only; there is nothing to join here, and the
+    // handles may not be destroyed as if they were running.
+    (void)threads_.release();
+    threads_.reset(new std::vector<std::thread>);
+    closed_ = true;
+    return;
+  }
+  closed_ = true;
+  for (std::mutex* guard : {&queue_guard_, &ready_guard_, &errand_guard_}) {
+    // An empty turn of each lock: whoever saw closed_ == false is by now waiting to be woken.
+    std::lock_guard<std::mutex> turn(*guard);
+  }
+  queue_changed_.notify_all();
+  ready_changed_.notify_all();
+  errand_changed_.notify_all();
+  for (std::thread& thread : *threads_) thread.join();
+  threads_->clear();
+}
+
+void Feed::cancel() {
+  std::vector<std::pair<int, i64>> taken;  // slot, samples
+  {
+    std::lock_guard<std::mutex> hold(queue_guard_);
+    for (const int slot : queue_)
+      taken.emplace_back(slot, static_cast<i64>(slots_[slot]->ids.size()) - slots_[slot]->cursor);
+    queue_.clear();
+  }
+  {
+    std::lock_guard<std::mutex> hold(errand_guard_);
+    for (const Errand& errand : errands_) taken.emplace_back(errand.slot, 1);
+    errands_.clear();
+    errand_count_ = 0;
+  }
+  for (const auto& [slot, samples] : taken) settle(slot, samples);
+}
+
+void Feed::require_owner() const {
+  if (getpid() != owner_)
+    throw std::runtime_error(
+        "this stream belongs to the process that opened it; after a fork open a new one");
+  if (closed_) throw std::runtime_error("this stream is closed; open a new one");
+}
+
+void Feed::submit(int slot, std::vector<i64> ids, u32 epoch) {
+  require_owner();
+  Slot& s = *slots_[slot];
+  const i64 count = static_cast<i64>(ids.size());
+  s.ids = std::move(ids);
+  s.epoch = epoch;
+  s.damages.clear();
+  s.error.clear();
+  s.error_position = -1;
+  s.missing = count;
+  if (count == 0) return;
+  {
+    std::lock_guard<std::mutex> hold(queue_guard_);
+    s.cursor = 0;
+    queue_.push_back(slot);
+  }
+  if (source_->is_native()) {
+    const i64 items = (count + grain_ - 1) / grain_;
+    for (i64 i = std::min<i64>(items, options_.workers); i > 0; --i) queue_changed_.notify_one();
+    return;
+  }
+  Item item;
+  while (take_item(&item, false)) {
+    for (i64 position = item.begin; position < item.end; ++position) {
+      const i64 id = slots_[item.slot]->ids[position];
+      leave_errand({item.slot, position, id, id, 0});
+    }
+  }
+}
+
+Feed::Status Feed::wait(int slot, double seconds) {
+  require_owner();
+  const Slot& s = *slots_[slot];
+  if (s.missing == 0) return Status::READY;
+  const auto start = Clock::now();
+  std::unique_lock<std::mutex> hold(ready_guard_);
+  const auto orphaned = [&] { return errand_count_ > 0 && !has_helpers_; };
+  ready_changed_.wait_until(hold, after(seconds),
+                            [&] { return s.missing == 0 || orphaned() || closed_; });
+  stats_.wait_nanoseconds += since(start);
+  if (s.missing == 0) return Status::READY;
+  return orphaned() ? Status::FOREIGN : Status::PENDING;
+}
+
+Feed::Status Feed::work(int slot, double seconds, Workbench& bench) {
+  require_owner();
+  const auto start = Clock::now();
+  const auto end = after(seconds);
+  const Slot& s = *slots_[slot];
+  Item item;
+  while (s.missing > 0 && Clock::now() < end && take_item(&item, false))
+    settle(item.slot, run_item(item, bench));
+  stats_.wait_nanoseconds += since(start);
+  if (s.missing == 0) return Status::READY;
+  return errand_count_ > 0 ? Status::FOREIGN : Status::PENDING;
+}
+
+void Feed::run() {
+  Workbench bench;
+  Item item;
+  while (take_item(&item, true)) settle(item.slot, run_item(item, bench));
+}
+
+bool Feed::take_item(Item* item, bool block) {
+  std::unique_lock<std::mutex> hold(queue_guard_);
+  if (block && queue_.empty()) {
+    const auto start = Clock::now();
+    queue_changed_.wait(hold, [&] { return closed_ || !queue_.empty(); });
+    stats_.idle_nanoseconds += since(start);
+  }
+  if (closed_ || queue_.empty()) return false;
+  Slot& s = *slots_[queue_.front()];
+  const i64 count = static_cast<i64>(s.ids.size());
+  *item = {queue_.front(), s.cursor, std::min(s.cursor + grain_, count)};
+  s.cursor = item->end;
+  if (s.cursor == count) queue_.pop_front();
+  return true;
+}
+
+// Makes the samples of an item; how many of them are done (errands are not yet).
+i64 Feed::run_item(const Item& item, Workbench& bench) {
+  const u64 start = thread_nanoseconds();
+  const u64 decoded = bench.decode_nanoseconds;
+  const std::vector<i64>& ids = slots_[item.slot]->ids;
+  i64 done = 0;
+  for (i64 position = item.begin; position < item.end; ++position) {
+    if (position + 1 < item.end) source_->prefetch(ids[position + 1]);
+    const i64 id = ids[position];
+    if (pursue_or_report({item.slot, position, id, id, 0}, bench)) ++done;
+  }
+  stats_.items += 1;
+  stats_.decode_nanoseconds += bench.decode_nanoseconds - decoded;
+  stats_.busy_nanoseconds += thread_nanoseconds() - start;
+  return done;
+}
+
+SampleKey Feed::key_of(const Errand& errand) const {
+  return {options_.augment_key, slots_[errand.slot]->epoch, static_cast<u64>(errand.id)};
+}
+
+// Fetches and makes one sample, through replacements if need be. False: it left as an errand.
+bool Feed::pursue(Errand errand, Workbench& bench) {
+  for (;;) {
+    switch (source_->fetch(errand.read, {program_, key_of(errand)}, bench)) {
+      case Fetched::PICTURE:
+        if (render(errand, bench)) {
+          put_label(errand, nullptr);
+          return true;
+        }
+        if (give_up(&errand, bench.problem)) return true;
+        break;
+      case Fetched::ROW:
+        put_row(errand, bench.row);
+        put_label(errand, nullptr);
+        return true;
+      case Fetched::FOREIGN:
+        leave_errand(errand);
+        return false;
+      case Fetched::DAMAGED:
+        if (give_up(&errand, bench.problem)) return true;
+    }
+  }
+}
+
+// A worker has nobody above it to catch (memory running out, say): the consumer gets it.
+bool Feed::pursue_or_report(const Errand& errand, Workbench& bench) {
+  try {
+    return pursue(errand, bench);
+  } catch (const std::exception& error) {
+    std::lock_guard<std::mutex> hold(slots_[errand.slot]->guard);
+    report(errand, errand.read, error.what());
+    return true;
+  }
+}
+
+// Keeps the error of the first position, whatever the order in which workers meet them. The slot's
+// guard is held.
+void Feed::report(const Errand& errand, i64 damaged, const std::string& text) {
+  Slot& s = *slots_[errand.slot];
+  if (s.error_position >= 0 && s.error_position <= errand.position) return;
+  s.error_position = errand.position;
+  s.error_id = damaged;
+  s.error = text;
+}
+
+// Records a damaged sample. True: the place is settled (error or blank); false: read the next one.
+bool Feed::give_up(Errand* errand, const std::string& text) {
+  Slot& s = *slots_[errand->slot];
+  const i64 damaged = errand->read;
+  const bool is_last = options_.on_error == OnError::REPLACE && ++errand->attempt > MAX_ATTEMPTS;
+  i64 replacement = -1;
+  if (options_.on_error == OnError::REPLACE && !is_last) {
+    const u64 random = word64(keyed(options_.replace_key, static_cast<u32>(errand->attempt),
+                                    s.epoch, static_cast<u64>(errand->id)));
+    replacement = static_cast<i64>(below(random, static_cast<u64>(options_.samples)));
+    errand->read = replacement;
+  }
+  std::lock_guard<std::mutex> hold(s.guard);
+  s.damages.push_back({errand->position, damaged, replacement, text});
+  if (options_.on_error == OnError::BLANK) {
+    std::memset(s.memory.x + errand->position * options_.sample_bytes, 0,
+                static_cast<std::size_t>(options_.sample_bytes));
+    errand->read = errand->id;
+    put_label(*errand, nullptr);
+    return true;
+  }
+  if (options_.on_error == OnError::REPLACE && !is_last) return false;
+  report(*errand, damaged,
+         is_last ? text + "; so were " + std::to_string(MAX_ATTEMPTS) +
+                       " samples drawn in place of sample " + std::to_string(errand->id)
+                 : text);
+  return true;
+}
+
+// False: the program cannot take this picture (too small for its crop, say).
+bool Feed::render(const Errand& errand, Workbench& bench) {
+  void* out = slots_[errand.slot]->memory.x + errand.position * options_.sample_bytes;
+  try {
+    program_->run(bench.image, key_of(errand), out, options_.output, bench.scratch);
+    return true;
+  } catch (const PictureError& error) {
+    bench.problem = error.what();
+    return false;
+  }
+}
+
+void Feed::put_row(const Errand& errand, const void* row) {
+  std::memcpy(slots_[errand.slot]->memory.x + errand.position * options_.sample_bytes, row,
+              static_cast<std::size_t>(options_.sample_bytes));
+}
+
+// The label of what was read, and its id: a replacement brings both.
+void Feed::put_label(const Errand& errand, const void* label) {
+  Slot& s = *slots_[errand.slot];
+  if (errand.read != errand.id) s.ids[errand.position] = errand.read;
+  if (options_.label_bytes == 0) return;
+  if (label == nullptr)
+    label = reinterpret_cast<const u8*>(options_.labels) + errand.read * options_.label_bytes;
+  std::memcpy(s.memory.y + errand.position * options_.label_bytes, label,
+              static_cast<std::size_t>(options_.label_bytes));
+}
+
+void Feed::settle(int slot, i64 samples) {
+  if (samples == 0) return;
+  stats_.samples += static_cast<u64>(samples);
+  if (slots_[slot]->missing.fetch_sub(samples) != samples) return;
+  { std::lock_guard<std::mutex> turn(ready_guard_); }
+  ready_changed_.notify_all();
+}
+
+void Feed::leave_errand(const Errand& errand) {
+  {
+    std::lock_guard<std::mutex> hold(errand_guard_);
+    errands_.push_back(errand);
+    ++errand_count_;
+  }
+  errand_changed_.notify_one();
+  if (has_helpers_) return;
+  { std::lock_guard<std::mutex> turn(ready_guard_); }
+  ready_changed_.notify_all();
+}
+
+bool Feed::take_errand(double seconds, Errand* errand) {
+  std::unique_lock<std::mutex> hold(errand_guard_);
+  if (seconds > 0)
+    errand_changed_.wait_until(hold, after(seconds), [&] { return closed_ || !errands_.empty(); });
+  if (closed_ || errands_.empty()) return false;
+  *errand = errands_.front();
+  errands_.pop_front();
+  --errand_count_;
+  return true;
+}
+
+void Feed::finish_picture(const Errand& errand, const Image& image, const void* label,
+                          Workbench& bench) {
+  const u64 start = thread_nanoseconds();
+  bench.image = image;
+  const bool good = render(errand, bench);
+  if (good) put_label(errand, label);
+  stats_.busy_nanoseconds += thread_nanoseconds() - start;
+  if (good) {
+    finish(errand);
+  } else {
+    fail(errand, bench.problem, bench);
+  }
+}
+
+void Feed::finish_row(const Errand& errand, const void* row, const void* label) {
+  put_row(errand, row);
+  put_label(errand, label);
+  finish(errand);
+}
+
+void Feed::finish_jpeg(const Errand& errand, const u8* data, std::size_t size, int channels,
+                       const void* label, Workbench& bench) {
+  const u64 start = thread_nanoseconds();
+  const u64 decoded = bench.decode_nanoseconds;
+  const Want want{program_, key_of(errand)};
+  const bool good = decode_picture(data, size, channels, want, bench) == Fetched::PICTURE &&
+                    render(errand, bench);
+  if (good) put_label(errand, label);
+  stats_.decode_nanoseconds += bench.decode_nanoseconds - decoded;
+  stats_.busy_nanoseconds += thread_nanoseconds() - start;
+  if (good) {
+    finish(errand);
+  } else {
+    fail(errand, bench.problem, bench);
+  }
+}
+
+void Feed::fail(const Errand& errand, const std::string& text, Workbench& bench) {
+  Errand next = errand;
+  if (give_up(&next, text) || pursue(next, bench)) finish(next);
+}
+
+std::vector<Damage> Feed::damages(int slot) const {
+  std::lock_guard<std::mutex> hold(slots_[slot]->guard);
+  std::vector<Damage> found = slots_[slot]->damages;
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Damage& a, const Damage& b) { return a.position < b.position; });
+  return found;
+}
+
+std::string Feed::error(int slot, i64* id) const {
+  std::lock_guard<std::mutex> hold(slots_[slot]->guard);
+  *id = slots_[slot]->error_id;
+  return slots_[slot]->error;
+}
+
+}  // namespace rn

@@ -1,0 +1,155 @@
+// The staging ring and the threads that fill it.
+//
+// A slot holds one batch. Its samples are cut into work items; every item writes to addresses fixed
+// by the position in the batch, so workers may finish in any order and nothing is sorted or copied.
+// A slot is ready when its counter of missing samples reaches zero. The ring is the only memory:
+// whoever fills waits for a free slot, whoever consumes waits for a ready one.
+//
+// What has to be read by Python (an own data set, a picture that is no JPEG) leaves as an Errand
+// and comes back through `finish_*` or `fail`, from any thread.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "source.h"
+
+namespace rn {
+
+enum class OnError { RAISE, REPLACE, BLANK };
+
+struct FeedOptions {
+  int workers = 0;         // 0: the calling thread works inside `work`
+  i64 samples = 0;         // of the whole data set; replacements are drawn from it
+  i64 sample_bytes = 0;    // of x in a slot
+  i64 label_bytes = 0;     // of y in a slot; 0: no labels
+  u64 labels = 0;          // address of all labels, or 0 when Python brings them
+  u64 augment_key = 0;     // key of the program's draws
+  u64 replace_key = 0;     // key of the replacements of damaged samples
+  OnError on_error = OnError::RAISE;
+  OutputSpec output{};
+};
+
+struct SlotMemory {
+  u8* x;
+  u8* y;
+};
+
+// A damaged sample and what took its place (-1: nothing).
+struct Damage {
+  i64 position, id, replacement;
+  std::string text;
+};
+
+// One sample that is being made: which place of which slot, for whom, read from which id.
+struct Errand {
+  int slot;
+  i64 position, id, read;
+  int attempt;
+};
+
+struct FeedStats {
+  std::atomic<u64> samples{0}, items{0}, busy_nanoseconds{0}, decode_nanoseconds{0},
+      idle_nanoseconds{0}, wait_nanoseconds{0};
+};
+
+class Feed {
+ public:
+  enum class Status { READY, PENDING, FOREIGN };
+
+  Feed(std::shared_ptr<const Source> source, const Program* program,
+       std::vector<SlotMemory> slots, const FeedOptions& options);
+  ~Feed();
+  Feed(const Feed&) = delete;
+  Feed& operator=(const Feed&) = delete;
+
+  // Orders batch `ids` of `epoch` into a slot that nobody uses.
+  void submit(int slot, std::vector<i64> ids, u32 epoch);
+  // Waits up to `seconds`. FOREIGN: an errand waits and nobody serves them.
+  Status wait(int slot, double seconds);
+  // From now on other threads call take_errand.
+  void expect_helpers() { has_helpers_ = true; }
+  // The same, but the calling thread does the work, for about `seconds`.
+  Status work(int slot, double seconds, Workbench& bench);
+  // Of a ready slot: the ids that are really in it, and what was damaged.
+  const std::vector<i64>& ids(int slot) const { return slots_[slot]->ids; }
+  std::vector<Damage> damages(int slot) const;
+  // "" or the error of the first position that has one.
+  std::string error(int slot, i64* id) const;
+
+  // An errand for Python, false after `seconds` or when the feed is closed.
+  bool take_errand(double seconds, Errand* errand);
+  void finish_picture(const Errand& errand, const Image& image, const void* label, Workbench& bench);
+  void finish_row(const Errand& errand, const void* row, const void* label);
+  void finish_jpeg(const Errand& errand, const u8* data, std::size_t size, int channels,
+                   const void* label, Workbench& bench);
+  void fail(const Errand& errand, const std::string& text, Workbench& bench);
+
+  // Takes back all that was ordered and not begun; slots are ready when what was begun has ended.
+  void cancel();
+  // Stops the threads after the items they are at. Idempotent.
+  void close();
+  bool is_closed() const { return closed_; }
+  const FeedStats& stats() const { return stats_; }
+
+ private:
+  struct Slot {
+    SlotMemory memory{};
+    std::vector<i64> ids;
+    i64 cursor = 0;  // guarded by queue_guard_
+    u32 epoch = 0;
+    std::atomic<i64> missing{0};
+    mutable std::mutex guard;
+    std::vector<Damage> damages;
+    i64 error_position = -1, error_id = -1;
+    std::string error;
+  };
+  struct Item {
+    int slot;
+    i64 begin, end;
+  };
+
+  void run();
+  bool take_item(Item* item, bool block);
+  i64 run_item(const Item& item, Workbench& bench);
+  bool pursue(Errand errand, Workbench& bench);
+  bool pursue_or_report(const Errand& errand, Workbench& bench);
+  void report(const Errand& errand, i64 damaged, const std::string& text);
+  bool give_up(Errand* errand, const std::string& text);
+  bool render(const Errand& errand, Workbench& bench);
+  void put_row(const Errand& errand, const void* row);
+  void put_label(const Errand& errand, const void* label);
+  void settle(int slot, i64 samples);
+  void leave_errand(const Errand& errand);
+  void finish(const Errand& errand) { settle(errand.slot, 1); }
+  SampleKey key_of(const Errand& errand) const;
+  void require_owner() const;
+
+  const std::shared_ptr<const Source> source_;
+  const Program* const program_;  // outlives the feed; null when rows pass untouched
+  const FeedOptions options_;
+  const i64 grain_;
+  const int owner_;  // process id: threads do not survive a fork
+
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::mutex queue_guard_;
+  std::condition_variable queue_changed_;
+  std::deque<int> queue_;       // slots with items left, oldest first
+  std::mutex ready_guard_;      // taken to announce a ready slot or an errand
+  std::condition_variable ready_changed_;
+  std::mutex errand_guard_;
+  std::condition_variable errand_changed_;
+  std::deque<Errand> errands_;
+  std::atomic<i64> errand_count_{0};
+  std::atomic<bool> has_helpers_{false};
+  std::atomic<bool> closed_{false};
+  FeedStats stats_;
+  std::unique_ptr<std::vector<std::thread>> threads_;
+};
+
+}  // namespace rn

@@ -1,0 +1,175 @@
+// The binding of sources and feeds: addresses and numbers in, never an object that a worker holds.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bind.h"
+#include "feed.h"
+
+namespace rn {
+namespace {
+
+namespace py = pybind11;
+
+using Ids = py::array_t<i64, py::array::c_style | py::array::forcecast>;
+// (slot, position, id, read, attempt)
+using ErrandTuple = std::tuple<int, i64, i64, i64, int>;
+
+Errand errand_of(const ErrandTuple& t) {
+  return {std::get<0>(t), std::get<1>(t), std::get<2>(t), std::get<3>(t), std::get<4>(t)};
+}
+
+const void* pointer(u64 address) { return reinterpret_cast<const void*>(address); }
+
+OnError on_error_of(const std::string& name) {
+  if (name == "raise") return OnError::RAISE;
+  if (name == "replace") return OnError::REPLACE;
+  if (name == "blank") return OnError::BLANK;
+  throw py::value_error("on_error is 'raise', 'replace' or 'blank'");
+}
+
+std::shared_ptr<Feed> make_feed(std::shared_ptr<Source> source, const Program* program,
+                                const std::vector<std::pair<u64, u64>>& slots, int workers,
+                                const std::string& on_error, i64 samples, i64 sample_bytes,
+                                i64 label_bytes, u64 labels, u64 augment_key, u64 replace_key,
+                                const std::tuple<i32, i32, int>& output) {
+  std::vector<SlotMemory> memory;
+  for (const auto& [x, y] : slots)
+    memory.push_back({reinterpret_cast<u8*>(x), reinterpret_cast<u8*>(y)});
+  FeedOptions options;
+  options.workers = workers;
+  options.on_error = on_error_of(on_error);
+  options.samples = samples;
+  options.sample_bytes = sample_bytes;
+  options.label_bytes = label_bytes;
+  options.labels = labels;
+  options.augment_key = augment_key;
+  options.replace_key = replace_key;
+  options.output = {std::get<0>(output), std::get<1>(output), std::get<2>(output)};
+  return std::make_shared<Feed>(std::move(source), program, std::move(memory), options);
+}
+
+py::dict stats_of(const Feed& feed) {
+  const FeedStats& s = feed.stats();
+  py::dict out;
+  out["samples"] = s.samples.load();
+  out["items"] = s.items.load();
+  out["busy_seconds"] = static_cast<double>(s.busy_nanoseconds) * 1e-9;
+  out["decode_seconds"] = static_cast<double>(s.decode_nanoseconds) * 1e-9;
+  out["idle_seconds"] = static_cast<double>(s.idle_nanoseconds) * 1e-9;
+  out["wait_seconds"] = static_cast<double>(s.wait_nanoseconds) * 1e-9;
+  return out;
+}
+
+py::list damages_of(const Feed& feed, int slot) {
+  py::list out;
+  for (const Damage& d : feed.damages(slot))
+    out.append(py::make_tuple(d.id, d.replacement, py::str(d.text)));
+  return out;
+}
+
+void bind_sources(py::module_& m) {
+  py::class_<Source, std::shared_ptr<Source>>(m, "Source");
+  py::class_<PictureSource, Source, std::shared_ptr<PictureSource>>(m, "PictureSource")
+      .def(py::init<u64, int, int, int>(), py::arg("address"), py::arg("height"), py::arg("width"),
+           py::arg("channels"));
+  py::class_<RowSource, Source, std::shared_ptr<RowSource>>(m, "RowSource")
+      .def(py::init<u64, i64>(), py::arg("address"), py::arg("row_bytes"));
+  py::class_<FileSource, Source, std::shared_ptr<FileSource>>(m, "FileSource")
+      .def(py::init([](const py::bytes& paths, std::vector<i64> offsets, int channels, bool jpeg) {
+             return std::make_shared<FileSource>(paths, std::move(offsets), channels, jpeg);
+           }),
+           py::arg("paths"), py::arg("offsets"), py::arg("channels"), py::arg("decode_jpeg"));
+  py::class_<ForeignSource, Source, std::shared_ptr<ForeignSource>>(m, "ForeignSource")
+      .def(py::init<>());
+  py::class_<Workbench, std::shared_ptr<Workbench>>(m, "Workbench").def(py::init<>());
+}
+
+}  // namespace
+
+void bind_loader(py::module_& m) {
+  const auto nogil = py::call_guard<py::gil_scoped_release>();
+  bind_sources(m);
+  m.def("has_jpeg", &JpegDecoder::available, "Whether this build has libjpeg-turbo.");
+  py::class_<Feed, std::shared_ptr<Feed>> feed(m, "Feed");
+  py::enum_<Feed::Status>(feed, "Status")
+      .value("READY", Feed::Status::READY)
+      .value("PENDING", Feed::Status::PENDING)
+      .value("FOREIGN", Feed::Status::FOREIGN);
+  feed.def(py::init(&make_feed), py::kw_only(), py::arg("source"), py::arg("program"),
+           py::arg("slots"), py::arg("workers"), py::arg("on_error"), py::arg("samples"),
+           py::arg("sample_bytes"), py::arg("label_bytes"), py::arg("labels"),
+           py::arg("augment_key"), py::arg("replace_key"), py::arg("output"),
+           py::keep_alive<1, 3>())
+      .def(
+          "submit",
+          [](Feed& f, int slot, const Ids& ids, u32 epoch) {
+            std::vector<i64> wanted(ids.data(), ids.data() + ids.size());
+            py::gil_scoped_release release;
+            f.submit(slot, std::move(wanted), epoch);
+          },
+          py::arg("slot"), py::arg("ids"), py::arg("epoch"))
+      .def("wait", &Feed::wait, py::arg("slot"), py::arg("seconds"), nogil)
+      .def("work", &Feed::work, py::arg("slot"), py::arg("seconds"), py::arg("bench"), nogil)
+      .def("expect_helpers", &Feed::expect_helpers)
+      .def("ids", [](const Feed& f, int slot) { return Ids(f.ids(slot).size(), f.ids(slot).data()); })
+      .def("damages", &damages_of, py::arg("slot"), "[(id, replacement or -1, text)] by position.")
+      .def(
+          "error",
+          [](const Feed& f, int slot) -> py::object {
+            i64 id = -1;
+            const std::string text = f.error(slot, &id);
+            if (text.empty()) return py::none();
+            return py::make_tuple(id, text);
+          },
+          py::arg("slot"), "None, or (id, text) of the first position that failed.")
+      .def(
+          "take_errand",
+          [](Feed& f, double seconds) -> py::object {
+            Errand e{};
+            bool got;
+            {
+              py::gil_scoped_release release;
+              got = f.take_errand(seconds, &e);
+            }
+            if (!got) return py::none();
+            return py::make_tuple(e.slot, e.position, e.id, e.read, e.attempt);
+          },
+          py::arg("seconds"))
+      .def(
+          "finish_picture",
+          [](Feed& f, const ErrandTuple& e, u64 address, int height, int width, int channels,
+             u64 label, Workbench& bench) {
+            const u8* pixels = static_cast<const u8*>(pointer(address));
+            f.finish_picture(errand_of(e), picture_at(pixels, height, width, channels),
+                             pointer(label), bench);
+          },
+          nogil)
+      .def(
+          "finish_row",
+          [](Feed& f, const ErrandTuple& e, u64 row, u64 label) {
+            f.finish_row(errand_of(e), pointer(row), pointer(label));
+          },
+          nogil)
+      .def(
+          "finish_jpeg",
+          [](Feed& f, const ErrandTuple& e, const py::bytes& data, int channels, u64 label,
+             Workbench& bench) {
+            const std::string_view view = data;
+            py::gil_scoped_release release;
+            f.finish_jpeg(errand_of(e), reinterpret_cast<const u8*>(view.data()), view.size(),
+                          channels, pointer(label), bench);
+          })
+      .def(
+          "fail",
+          [](Feed& f, const ErrandTuple& e, const std::string& text, Workbench& bench) {
+            f.fail(errand_of(e), text, bench);
+          },
+          nogil)
+      .def("cancel", &Feed::cancel, nogil)
+      .def("close", &Feed::close, nogil)
+      .def_property_readonly("is_closed", &Feed::is_closed)
+      .def("stats", &stats_of);
+}
+
+}  // namespace rn

@@ -1,0 +1,272 @@
+"""What a data set is: the `Dataset` protocol, arrays as a data set, and `split`."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from renaissance.random import SPLIT, Permutation, check_seed, derive
+
+logger = logging.getLogger("renaissance")
+
+#: Labels as a data set stores them: int64 class numbers, or float32 targets of any shape.
+Labels = npt.NDArray[Any]
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """Samples by index. Duck typing suffices: no need to inherit.
+
+    Required are ``len(dataset)`` and ``read``. The loader also looks for
+
+    * ``num_classes``, ``classes``: number and names of the classes;
+    * ``as_arrays() -> (x, y) | None``: everything in memory, uint8 (N, H, W[, C]) pictures or other
+      arrays, and labels: read by C++ workers without Python;
+    * ``files() -> (paths, labels)``: one picture file a sample: read by C++ workers too;
+    * ``labels() -> array``: the labels without reading pictures;
+    * ``name(index) -> str``: what an error message calls a sample (its file);
+    * ``identity() -> dict``: what makes this data set this one (JSON), kept in checkpoints.
+    """
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int, /) -> tuple[Any, Any]:
+        """(picture, label): uint8 (H, W[, C]) or the encoded bytes of a picture file; a label.
+
+        Called from several reader threads at once, under the GIL.
+        """
+
+
+class ArrayDataset:
+    """Arrays in memory as a data set.
+
+    Args:
+        x: NumPy array or torch tensor. uint8 (N, H, W) or (N, H, W, C) are pictures, transforms
+            apply. Any other type passes to the model untouched, bit for bit; float64 becomes
+            float32, said once (by the logger "renaissance").
+        y: Labels: integers become int64, floating-point targets float32. None: no labels.
+        num_classes: For integer labels; default: the largest label + 1.
+        classes: Names of the classes.
+        names: What an error message calls each sample.
+
+    Raises:
+        ValueError: empty data, lengths that differ, labels outside [0, num_classes).
+    """
+
+    def __init__(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        num_classes: int | None = None,
+        classes: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self._x = as_inputs(x)
+        self._y = None if y is None else as_targets(y)
+        self._names = names
+        if self._y is not None and len(self._y) != len(self._x):
+            raise ValueError(
+                f"x has {len(self._x)} samples and y has {len(self._y)} labels; "
+                "they must be equally many"
+            )
+        if classes is not None:
+            classes = tuple(str(name) for name in classes)
+            if num_classes not in (None, len(classes)):
+                raise ValueError(f"num_classes = {num_classes}, but classes has {len(classes)}")
+            num_classes = len(classes)
+        is_classes = self._y is not None and self._y.dtype == np.int64 and self._y.ndim == 1
+        if num_classes is not None and is_classes:
+            check_labels(self._y, num_classes, self.name)
+        if num_classes is None and is_classes:
+            assert self._y is not None
+            num_classes = int(self._y.max()) + 1
+        self.num_classes = num_classes
+        self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def read(self, index: int, /) -> tuple[Any, Any]:
+        return self._x[index], None if self._y is None else self._y[index]
+
+    def as_arrays(self) -> tuple[npt.NDArray[Any], Labels | None]:
+        return self._x, self._y
+
+    def name(self, index: int) -> str:
+        return self._names[index] if self._names is not None else f"sample {index}"
+
+    def identity(self) -> dict[str, Any]:
+        return {"type": "arrays", "x": array_digest(self._x), "y": array_digest(self._y)}
+
+
+class Subset:
+    """Chosen samples of a data set, in the order given, as a data set."""
+
+    def __init__(self, dataset: Any, indices: npt.NDArray[np.int64]) -> None:
+        self.dataset, self.indices = dataset, indices
+        self.num_classes = getattr(dataset, "num_classes", None)
+        self.classes = getattr(dataset, "classes", None)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def read(self, index: int, /) -> tuple[Any, Any]:
+        chosen = int(self.indices[index])
+        if hasattr(self.dataset, "read"):
+            return self.dataset.read(chosen)  # type: ignore[no-any-return]
+        return self.dataset[chosen]  # type: ignore[no-any-return]
+
+    def as_arrays(self) -> tuple[npt.NDArray[Any], Labels | None] | None:
+        whole = optional(self.dataset, "as_arrays")
+        if whole is None:
+            return None
+        x, y = whole
+        return x[self.indices], None if y is None else y[self.indices]
+
+    def files(self) -> tuple[Sequence[str], Labels | None] | None:
+        whole = optional(self.dataset, "files")
+        if whole is None:
+            return None
+        paths, y = whole
+        return [paths[i] for i in self.indices], None if y is None else y[self.indices]
+
+    def labels(self) -> Labels | None:
+        whole = optional(self.dataset, "labels")
+        return None if whole is None else np.asarray(whole)[self.indices]
+
+    def name(self, index: int) -> str:
+        return sample_name(self.dataset, int(self.indices[index]))
+
+    def identity(self) -> dict[str, Any]:
+        whole = optional(self.dataset, "identity")
+        return {"type": "subset", "of": whole, "indices": array_digest(self.indices)}
+
+
+def split(dataset: Any, fraction: float, *, seed: int = 0) -> tuple[Subset, Subset]:
+    """(rest, part): `part` holds round(fraction * n) samples drawn without replacement.
+
+    Which ones depends on (number of samples, seed) alone; both keep the order of the data set.
+
+    Args:
+        dataset: Any data set.
+        fraction: Share of `part`, between 0 and 1; both must end up with a sample at least.
+        seed: 0 to 2**64 - 1.
+
+    Example:
+        >>> train, valid = split(dataset, 0.2, seed=1)  # doctest: +SKIP
+    """
+    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
+        raise TypeError(f"fraction = {fraction!r} is not allowed; it takes a number between 0 and 1")
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction = {fraction!r} is not allowed; it takes a number between 0 and 1")
+    n = len(dataset)
+    count = round(n * fraction)
+    if not 0 < count < n:
+        raise ValueError(
+            f"split of {n} samples by {fraction} gives parts of {n - count} and {count}; "
+            "both need at least 1"
+        )
+    order = Permutation(n, derive(check_seed(seed), SPLIT), 0)[:]
+    return Subset(dataset, np.sort(order[count:])), Subset(dataset, np.sort(order[:count]))
+
+
+def optional(dataset: Any, method: str) -> Any:
+    """The result of a data set's optional method, None where it has none."""
+    found = getattr(dataset, method, None)
+    return found() if callable(found) else None
+
+
+def sample_name(dataset: Any, index: int) -> str:
+    """What an error message calls a sample."""
+    found = getattr(dataset, "name", None)
+    return str(found(index)) if callable(found) else f"sample {index}"
+
+
+def array_digest(array: npt.NDArray[Any] | None) -> dict[str, Any] | None:
+    """Shape, dtype and a SHA-256 over the bytes."""
+    if array is None:
+        return None
+    digest = hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data)
+    return {
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "sha256": digest.hexdigest(),
+    }
+
+
+def as_inputs(x: Any) -> npt.NDArray[Any]:
+    """x as a contiguous array; float64 becomes float32, said once (by the logger "renaissance")."""
+    array = as_numpy(x, "x")
+    if array.ndim == 0 or len(array) == 0:
+        raise ValueError(f"the data is empty: x has shape {array.shape}; it takes at least 1 sample")
+    if array.dtype == np.uint8:
+        _check_pictures(array)
+    elif array.dtype == np.float64:
+        if say:
+            logger.warning("x is float64 and becomes float32; pass float32 to silence this")
+        array = array.astype(np.float32)
+    elif array.dtype.kind not in "fiub":
+        raise TypeError(f"x has dtype {array.dtype}; it takes uint8 pictures, floats or integers")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return np.ascontiguousarray(array)
+
+
+def _check_pictures(array: npt.NDArray[Any]) -> None:
+    if array.ndim not in (3, 4):
+        raise ValueError(
+            f"x is uint8 of shape {array.shape}; uint8 arrays are pictures, (N, H, W) or "
+            "(N, H, W, C). For plain numbers pass float32"
+        )
+    if array.ndim == 4 and array.shape[-1] > 4:
+        hint = (
+            "; it looks like (N, C, H, W): pass x.transpose(0, 2, 3, 1)"
+            if array.shape[1] in (1, 3, 4)
+            else ""
+        )
+        raise ValueError(
+            f"x is uint8 of shape {array.shape}; pictures are (N, H, W, C) with 1 to 4 channels"
+            + hint
+        )
+
+
+def as_targets(y: Any, *, say: bool = True) -> Labels:
+    """Integers as int64, floats as float32; that float64 becomes float32 is said."""
+    array = as_numpy(y, "y")
+    if array.dtype.kind in "iub":
+        return np.ascontiguousarray(array, np.int64)
+    if array.dtype == np.float64 and say:
+        logger.warning("y is float64 and becomes float32; pass float32 to silence this")
+    elif array.dtype.kind != "f":
+        raise TypeError(f"y has dtype {array.dtype}; it takes integer labels or float targets")
+    return np.ascontiguousarray(array, np.float32)
+
+
+def as_numpy(data: Any, what: str) -> npt.NDArray[Any]:
+    """A NumPy view of an array, a tensor or nested lists."""
+    if isinstance(data, torch.Tensor):
+        data = data.detach().cpu()
+        return (data.float() if data.dtype == torch.bfloat16 else data).numpy()
+    array = np.asarray(data)
+    if array.dtype == object:
+        raise TypeError(f"{what} holds objects or rows of unequal length; it takes one array")
+    return array
+
+
+def check_labels(labels: Labels, num_classes: int, name: Any) -> None:
+    """ValueError with index, value and file of the first label outside [0, num_classes)."""
+    bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if bad.size:
+        first = int(bad[0])
+        raise ValueError(
+            f"label {int(labels[first])} of sample {first} ({name(first)}) is not allowed; with "
+            f"{num_classes} classes it takes 0 to {num_classes - 1}. {bad.size} of {len(labels)} "
+            "labels are outside"
+        )

@@ -1,0 +1,387 @@
+"""The loader: what is read, in which batches and order, with which transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+import torch
+
+from renaissance.data.dataset import ArrayDataset, logger, optional
+from renaissance.data.order import Order
+from renaissance.data.program import Program, compile_program
+from renaissance.data.ring import SlotShape
+from renaissance.data.stream import Batch, BatchStream, Ledger, StreamPlan
+from renaissance.data.supply import LabelSpec, Supply, supply_of
+from renaissance.data.workers import MAX_WORKERS, auto_workers
+from renaissance.random import Permutation, check_seed
+from renaissance.settings import SettingsModel, explain, strict, unknown_name
+
+Layout = Literal["nchw", "nhwc"]
+
+
+class LoaderSettings(SettingsModel):
+    """The settings of a loader; `Loader` documents them."""
+
+    batch_size: strict(int) = pydantic.Field(ge=1)  # type: ignore[valid-type]
+    shuffle: strict(bool) = False  # type: ignore[valid-type]
+    workers: Literal["auto"] | strict(int) = "auto"  # type: ignore[valid-type]
+    transforms: tuple[Any, ...] = ()
+    drop_last: strict(bool) = False  # type: ignore[valid-type]
+    seed: strict(int) | None = None  # type: ignore[valid-type]
+    prefetch: strict(int) = pydantic.Field(2, ge=0, le=64)  # type: ignore[valid-type]
+    device_cache: Literal["auto", "on", "off"] = "auto"
+    on_error: Literal["raise", "replace", "blank"] = "raise"
+    damage_limit: strict(int) | None = pydantic.Field(None, ge=0)  # type: ignore[valid-type]
+
+
+class SampleSpec(NamedTuple):
+    """What one sample of a batch is: x's shape (C, H, W) and dtype, and y's `LabelSpec` or None."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    label: LabelSpec | None
+
+
+class Resident(NamedTuple):
+    """A data set that a device can hold and transform itself.
+
+    ``order(seed, epoch, step)`` gives the ids of a batch, int64.
+    """
+
+    x: npt.NDArray[np.uint8]  # (N, H, W, C)
+    y: npt.NDArray[Any] | None
+    program: Program
+    order: Callable[[int, int, int], npt.NDArray[np.int64]]
+
+
+class Loader:
+    """Batches of a data set, in a keyed order and with keyed transforms.
+
+    A loader is a description: it has no position and owns no threads, and several tasks may use one
+    at the same time. Order and pixels depend on (seed, epoch, sample id) only; workers and prefetch
+    change nothing but the speed.
+
+    Args:
+        dataset: A `Dataset` (an object with ``len`` and ``read``) or a torch map-style data set.
+        batch_size: Samples in a batch, over all ranks.
+        shuffle: A new permutation each epoch, else the order of the data set.
+        workers: C++ threads; "auto" is what affinity and control groups allow, less one; 0 lets the
+            calling thread do it.
+        transforms: Applied in this order to uint8 pictures, see `renaissance.data`.
+        drop_last: Leave out the last batch when it is short.
+        seed: Of order and transforms; None takes the task's.
+        prefetch: Batches made ahead of the consumer, 0 to 64.
+        device_cache: Whether uint8 data that fits may live on the GPU: "auto", "on", "off".
+        on_error: What a damaged sample does: "raise", "replace" (by another one, drawn by its own
+            key) or "blank" (zeros in place of its pixels; the label stays).
+        damage_limit: More damaged samples than this end the run; default max(16, 1 %).
+
+    Raises:
+        ValueError, TypeError: a setting, the data or their combination is not allowed.
+
+    Example:
+        >>> loader = Loader.from_arrays(np.zeros((10, 8, 8), np.uint8), np.arange(10), batch_size=4)
+        >>> loader.steps_per_epoch, loader.batch_at(0, 2).x.shape
+        (3, (2, 1, 8, 8))
+    """
+
+    def __init__(self, dataset: Any, **settings: Any) -> None:
+        self.settings = _check_settings(settings)
+        s = self.settings
+        self.dataset = dataset
+        if len_of(dataset) and s.drop_last and s.batch_size > len(dataset):
+            raise ValueError(
+                f"drop_last=True with batch_size = {s.batch_size} leaves nothing of "
+                f"{len(dataset)} samples; use a batch_size of at most {len(dataset)}"
+            )
+        self._supply: Supply = supply_of(dataset)
+        if s.on_error == "blank" and self._supply.label and self._supply.labels is None:
+            raise ValueError(
+                'on_error="blank" needs labels that are known without reading a sample: give '
+                f"{type(dataset).__name__} a labels() method, or use on_error=\"replace\""
+            )
+        self._program = self._compile()
+        self._order = Order(self.num_samples, s.batch_size, s.shuffle, s.drop_last)
+        self._ledger = Ledger()
+        self._last: BatchStream | None = None
+        self._permutations: dict[tuple[int, int], Permutation | None] = {}
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Any,
+        y: Any = None,
+        *,
+        num_classes: int | None = None,
+        classes: Sequence[str] | None = None,
+        **settings: Any,
+    ) -> Loader:
+        """A loader over arrays in memory, see `ArrayDataset`."""
+        return cls(ArrayDataset(x, y, num_classes=num_classes, classes=classes), **settings)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a full batch, over all ranks."""
+        return int(self.settings.batch_size)
+
+    @property
+    def shuffle(self) -> bool:
+        return bool(self.settings.shuffle)
+
+    @property
+    def drop_last(self) -> bool:
+        return bool(self.settings.drop_last)
+
+    @property
+    def seed(self) -> int | None:
+        return self.settings.seed
+
+    @property
+    def transforms(self) -> tuple[Any, ...]:
+        return self.settings.transforms
+
+    @property
+    def num_samples(self) -> int:
+        return self._supply.num_samples
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in one epoch."""
+        return self._order.steps
+
+    @property
+    def num_classes(self) -> int | None:
+        return getattr(self.dataset, "num_classes", None)
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        return self._supply.classes
+
+    @property
+    def workers(self) -> int:
+        """Threads that a stream starts here."""
+        wanted = self.settings.workers
+        return auto_workers() if wanted == "auto" else int(wanted)
+
+    def __len__(self) -> int:
+        return self.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        raise TypeError(
+            "a Loader has no position of its own: write `for x, y, ids in loader.epoch(0)`, or "
+            "give it to a Task"
+        )
+
+    def __repr__(self) -> str:
+        given = {
+            name: getattr(self.settings, name)
+            for name in type(self.settings).model_fields
+            if name in self.settings.model_fields_set
+        }
+        parts = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        return f"Loader({self.dataset!r}, {parts})"
+
+    def sample_spec(self) -> SampleSpec:
+        """Shape and dtype of one sample of x as float32 "nchw", and what its label is."""
+        if self._program is None:
+            tensor_dtype = torch.from_numpy(np.empty(0, self._supply.dtype)).dtype
+            return SampleSpec(self._supply.shape, tensor_dtype, self._supply.label)
+        return SampleSpec(self._program.shape, torch.float32, self._supply.label)
+
+    def stream(
+        self,
+        *,
+        seed: int | None = None,
+        epoch: int = 0,
+        start_step: int = 0,
+        steps: int | None = None,
+        layout: Layout = "nchw",
+        dtype: torch.dtype = torch.float32,
+        channels: int | None = None,
+        pin: bool = False,
+        rank: int = 0,
+        world: int = 1,
+    ) -> BatchStream:
+        """Starts workers on an epoch; close it, or use it in a ``with`` block.
+
+        Args:
+            seed: Used when the loader has none of its own.
+            epoch, start_step: Where to begin; costs nothing wherever it is.
+            steps: The epoch's length in batches, the first ones of it; default all.
+            layout: Memory order of pictures; x is (N, C, H, W) in both, "nhwc" channels-last.
+            dtype: Of pictures: float32, bfloat16 or float16. Other data keeps its own.
+            channels: Pictures padded with zero channels up to this many.
+            pin: Page-locked slots, for asynchronous copies to a GPU.
+            rank, world: This process's slice of every batch.
+        """
+        if not 0 <= rank < world:
+            raise ValueError(f"rank = {rank} of {world} is not allowed; it takes 0 to {world - 1}")
+        if self.batch_size % world:
+            raise ValueError(
+                f"batch_size = {self.batch_size} is the size over all ranks and cannot be shared "
+                f"by {world}; it takes a multiple of {world}"
+            )
+        shape, output = self._slot(layout, dtype, channels, pin, self.batch_size // world)
+        plan = StreamPlan(
+            order=self._order,
+            seed=self.resolve_seed(seed),
+            shape=shape,
+            output=output,
+            workers=self.workers,
+            prefetch=self.settings.prefetch,
+            on_error=self.settings.on_error,
+            damage_limit=self.damage_limit,
+            rank=rank,
+            world=world,
+        )
+        native = None if self._program is None else self._program.native
+        self._last = BatchStream(self._supply, native, plan, self._ledger)
+        return self._last.rewind(epoch, start_step, steps)
+
+    def epoch(self, epoch: int, *, seed: int | None = None) -> Iterator[Batch]:
+        """The batches of one epoch as NumPy float32 copies of their own."""
+        with self.stream(seed=seed, epoch=epoch) as stream:
+            for batch in stream:
+                yield _own(batch)
+
+    def batch_at(self, epoch: int, step: int, *, seed: int | None = None) -> Batch:
+        """Batch `step` of an epoch as NumPy float32, made in the calling thread."""
+        if not 0 <= step < self.steps_per_epoch:
+            raise IndexError(
+                f"step {step} does not exist; an epoch has {self.steps_per_epoch} batches"
+            )
+        with self.stream(seed=seed, epoch=epoch, start_step=step, steps=step + 1) as stream:
+            return _own(next(stream))
+
+    def state(self) -> tuple[int, int]:
+        """(epoch, step) of the batch that the stream opened last hands out next."""
+        return (0, 0) if self._last is None else self._last.state()
+
+    def resolve_seed(self, seed: int | None = None) -> int:
+        """The loader's own seed, else the one given (the task's), else 0, which is said."""
+        if self.settings.seed is not None:
+            return int(self.settings.seed)
+        if seed is not None:
+            return check_seed(seed)
+        if self.shuffle or self.settings.transforms:
+            logger.warning("the loader has no seed and no task gives one: 0 is used")
+        return 0
+
+    @property
+    def damage_limit(self) -> int:
+        limit = self.settings.damage_limit
+        return max(16, self.num_samples // 100) if limit is None else int(limit)
+
+    def identity(self) -> dict[str, Any]:
+        """What a resumed run must find again, as JSON."""
+        return {
+            "num_samples": self.num_samples,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            "seed": self.settings.seed,
+            "on_error": self.settings.on_error,
+            "transforms": [repr(transform) for transform in self.transforms],
+            "classes": None if self.classes is None else list(self.classes),
+            "dataset": optional(self.dataset, "identity"),
+        }
+
+    def resident(self) -> Resident | None:
+        """The data for a device that keeps it and runs the transforms itself, or None."""
+        supply = self._supply
+        if supply.form != "pictures" or self._program is None or supply.x is None:
+            return None
+        x = supply.x.reshape(self.num_samples, *supply.shape)
+        return Resident(x, supply.labels, self._program, self._ids)
+
+    def _ids(self, seed: int, epoch: int, step: int) -> npt.NDArray[np.int64]:
+        key = (seed, epoch)
+        if key not in self._permutations:
+            self._permutations.clear()
+            self._permutations[key] = self._order.epoch(seed, epoch)
+        return self._order.ids(self._permutations[key], step)
+
+    def _compile(self) -> Program | None:
+        if not self._supply.is_picture:
+            if self.transforms:
+                raise TypeError(
+                    f"transforms work on uint8 pictures; x is {self._supply.dtype} of shape "
+                    f"{self._supply.shape}, which passes untouched. Pass uint8 (N, H, W[, C])"
+                )
+            return None
+        height, width, channels = self._supply.shape
+        if height:
+            return compile_program(self.transforms, channels=channels, height=height, width=width)
+        try:
+            return compile_program(self.transforms, channels=channels)
+        except ValueError:  # it needs to know the size: that of the first picture
+            height, width = self._supply.first_size()
+            return compile_program(self.transforms, channels=channels, height=height, width=width)
+
+    def _slot(
+        self, layout: str, dtype: torch.dtype, channels: int | None, pin: bool, batch: int
+    ) -> tuple[SlotShape, tuple[int, int, int]]:
+        spec = self.sample_spec()
+        label = spec.label
+        y_shape, y_dtype = (None, torch.int64) if label is None else (label.shape, label.dtype)
+        if self._program is None:
+            return SlotShape(batch, spec.shape, spec.dtype, y_shape, y_dtype, pin=pin), (0, 0, 0)
+        if layout not in ("nchw", "nhwc"):
+            raise ValueError(f"layout = {layout!r} is not allowed; it takes 'nchw' or 'nhwc'")
+        if dtype not in _DTYPES:
+            raise ValueError(
+                f"dtype = {dtype} is not allowed; it takes torch.float32, bfloat16 or float16"
+            )
+        wide = spec.shape[0] if channels is None else channels
+        if wide < spec.shape[0]:
+            raise ValueError(f"channels = {wide} is below the pictures' {spec.shape[0]}")
+        output = (_DTYPES[dtype], int(layout == "nhwc"), wide)
+        shape = SlotShape(
+            batch, (wide, *spec.shape[1:]), dtype, y_shape, y_dtype, layout == "nhwc", pin
+        )
+        return shape, output
+
+
+_DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
+
+def len_of(dataset: Any) -> int:
+    """len(), or 0 for what has none."""
+    return len(dataset) if hasattr(dataset, "__len__") else 0
+
+
+def _check_settings(given: dict[str, Any]) -> LoaderSettings:
+    fields = LoaderSettings.model_fields
+    foreign = {"num_workers": "workers", "pin_memory": "stream(pin=...)", "transform": "transforms"}
+    for name in given:
+        if name in foreign and foreign[name] not in given:
+            raise TypeError(f"Loader has no setting {name!r}; did you mean {foreign[name]!r}?")
+        if name not in fields:
+            raise TypeError(unknown_name("Loader", name, fields))
+    if isinstance(given.get("device_cache"), bool):
+        given["device_cache"] = "on" if given["device_cache"] else "off"
+    if isinstance(given.get("transforms"), list):
+        given["transforms"] = tuple(given["transforms"])
+    try:
+        settings = LoaderSettings(**given)
+    except pydantic.ValidationError as error:
+        raise explain("Loader", error, LoaderSettings) from None
+    if settings.workers != "auto" and not 0 <= settings.workers <= MAX_WORKERS:
+        raise ValueError(
+            f'Loader: workers = {settings.workers} is not allowed; it takes "auto" or 0 to '
+            f"{MAX_WORKERS}"
+        )
+    if settings.seed is not None:
+        check_seed(settings.seed)
+    return settings
+
+
+def _own(batch: Batch) -> Batch:
+    """A copy in NumPy arrays of its own."""
+    x = np.array(batch.x.contiguous().numpy())
+    y = None if batch.y is None else np.array(batch.y.numpy())
+    return Batch(x, y, batch.ids)

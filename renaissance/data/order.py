@@ -1,0 +1,58 @@
+"""Which samples make batch k of epoch e: a function of (data set size, seed, epoch) alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from renaissance.random import Permutation
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Order:
+    """The batches of every epoch.
+
+    Batch k is positions [k * batch_size, (k + 1) * batch_size) of the epoch's permutation; the last
+    one may be shorter. A rank takes its slice of the same global batch, so order and contents do
+    not depend on how many ranks there are.
+    """
+
+    num_samples: int
+    batch_size: int
+    shuffle: bool
+    drop_last: bool
+
+    @property
+    def steps(self) -> int:
+        """Batches in one epoch."""
+        whole, rest = divmod(self.num_samples, self.batch_size)
+        return whole if self.drop_last or rest == 0 else whole + 1
+
+    def batch_of(self, step: int) -> slice:
+        """Positions of batch `step` in the permutation."""
+        first = step * self.batch_size
+        return slice(first, min(first + self.batch_size, self.num_samples))
+
+    def epoch(self, seed: int, epoch: int) -> Permutation | None:
+        """The permutation of an epoch; None: as the data set has them."""
+        return Permutation(self.num_samples, seed, epoch) if self.shuffle else None
+
+    def ids(
+        self, permutation: Permutation | None, step: int, rank: int = 0, world: int = 1
+    ) -> Ids:
+        """Data-set indices of this rank's part of batch `step`, int64.
+
+        A batch of m samples is cut at positions rank * m // world.
+        """
+        batch = self.batch_of(step)
+        count = batch.stop - batch.start
+        part = slice(
+            batch.start + rank * count // world, batch.start + (rank + 1) * count // world
+        )
+        if permutation is None:
+            return np.arange(part.start, part.stop, dtype=np.int64)
+        return permutation[part]

@@ -1,0 +1,129 @@
+"""The staging ring: a fixed number of slots, each one batch of x and y, allocated once.
+
+A slot goes round: free -> filling (ordered from the workers) -> held (handed to the consumer) ->
+free. Nothing else is ever allocated while batches flow; who fills waits for a free slot, so a slow
+consumer costs time of the workers and no memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class SlotShape:
+    """What a slot holds: x (batch, *x_shape), y (batch, *y_shape) or no y.
+
+    `channels_last` keeps a picture's channels together in memory; its shape stays (C, H, W).
+    """
+
+    batch: int
+    x_shape: tuple[int, ...]
+    x_dtype: torch.dtype
+    y_shape: tuple[int, ...] | None
+    y_dtype: torch.dtype = torch.int64
+    channels_last: bool = False
+    pin: bool = False
+
+    def allocate(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if self.channels_last:
+            channels, height, width = self.x_shape
+            x = torch.empty(
+                (self.batch, height, width, channels), dtype=self.x_dtype, pin_memory=self.pin
+            ).permute(0, 3, 1, 2)
+        else:
+            x = torch.empty((self.batch, *self.x_shape), dtype=self.x_dtype, pin_memory=self.pin)
+        if self.y_shape is None:
+            return x, None
+        y = torch.empty((self.batch, *self.y_shape), dtype=self.y_dtype, pin_memory=self.pin)
+        return x, y
+
+    @property
+    def sample_bytes(self) -> int:
+        return _bytes(self.x_shape, self.x_dtype)
+
+    @property
+    def label_bytes(self) -> int:
+        return 0 if self.y_shape is None else _bytes(self.y_shape, self.y_dtype)
+
+
+def _bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count * dtype.itemsize
+
+
+class Ring:
+    """The slots and where each of them is.
+
+    Raises:
+        RuntimeError: a step that the order free -> filling -> held -> free does not allow.
+    """
+
+    def __init__(self, slots: int, shape: SlotShape) -> None:
+        self.shape = shape
+        self.tensors = [shape.allocate() for _ in range(slots)]
+        self._free = deque(range(slots))
+        self._filling: deque[int] = deque()
+        self._held: deque[int] = deque()
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    @property
+    def addresses(self) -> list[tuple[int, int]]:
+        """(address of x, address of y or 0) by slot."""
+        return [(x.data_ptr(), 0 if y is None else y.data_ptr()) for x, y in self.tensors]
+
+    @property
+    def has_free(self) -> bool:
+        return bool(self._free)
+
+    @property
+    def filling(self) -> int:
+        return len(self._filling)
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Slots that the consumer has, oldest first."""
+        return tuple(self._held)
+
+    def fill(self) -> int:
+        """Takes a free slot for the next batch."""
+        if not self._free:
+            raise RuntimeError(f"all {len(self)} slots are in use; release a batch first")
+        slot = self._free.popleft()
+        self._filling.append(slot)
+        return slot
+
+    @property
+    def next(self) -> int:
+        """The slot whose batch comes next."""
+        if not self._filling:
+            raise RuntimeError("no slot is being filled")
+        return self._filling[0]
+
+    def hand_out(self) -> int:
+        """The next batch goes to the consumer."""
+        slot = self.next
+        self._filling.popleft()
+        self._held.append(slot)
+        return slot
+
+    def release(self, slot: int) -> None:
+        """The consumer is done with a slot."""
+        if slot not in self._held:
+            raise RuntimeError(f"slot {slot} is not held; it was released before or never taken")
+        self._held.remove(slot)
+        self._free.append(slot)
+
+    def drop_filling(self) -> list[int]:
+        """Forgets the batches that were ordered; the caller has made sure that nobody writes."""
+        dropped = list(self._filling)
+        self._free.extend(dropped)
+        self._filling.clear()
+        return dropped

@@ -1,0 +1,271 @@
+"""A running loader: workers that fill the ring, and batches in the order of the epoch."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from typing_extensions import Self
+
+from renaissance import _native
+from renaissance.data.errands import Errands
+from renaissance.data.order import Order
+from renaissance.data.ring import Ring, SlotShape
+from renaissance.data.supply import Supply
+from renaissance.random import AUGMENT, REPLACE, Permutation, derive
+
+SLICE_SECONDS = 0.05  # how long C++ may wait or work before Python looks for Ctrl-C
+
+KEPT = 2  # batches that an iterator leaves valid: the latest and the one before
+
+
+class DamagedSample(ValueError):
+    """A sample that cannot be read; ``index`` and ``name`` (its file) say which."""
+
+    def __init__(self, text: str, index: int, name: str) -> None:
+        super().__init__(text)
+        self.index, self.name = index, name
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One batch.
+
+    Attributes:
+        x: (N, C, H, W) pictures, or the data's own shape.
+        y: (N,) int64 class numbers, or float targets; None when the data has no labels.
+        ids: (N,) int64 data-set indices of the samples in x.
+        slot: Where in the ring it lies; -1 for a copy of its own.
+    """
+
+    x: Any
+    y: Any
+    ids: npt.NDArray[np.int64]
+    slot: int = field(default=-1, repr=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.x, self.y, self.ids))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """What a stream has to know besides the data: all plain values."""
+
+    order: Order
+    seed: int
+    shape: SlotShape
+    output: tuple[int, int, int]  # dtype, layout, channels: OutputSpec of program.h
+    workers: int
+    prefetch: int
+    on_error: str
+    damage_limit: int
+    rank: int = 0
+    world: int = 1
+
+
+class Ledger:
+    """Damaged samples met so far, over all streams of a loader."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, tuple[str, int]] = {}  # id -> (what is wrong, replaced by or -1)
+
+    def enter(self, damages: list[tuple[int, int, str]]) -> None:
+        for index, replacement, text in damages:
+            self.found.setdefault(index, (text, replacement))
+
+
+class BatchStream:
+    """Batches of one epoch, made ahead of the consumer by workers.
+
+    As an iterator it hands out batches whose x and y lie in the ring: each stays valid until the
+    second next call. With `next` and `release` the consumer decides itself when a slot is free
+    again (after an asynchronous copy, say). Closed on exit of a ``with`` block, and on error.
+    """
+
+    def __init__(
+        self, supply: Supply, program: _native.Program | None, plan: StreamPlan, ledger: Ledger
+    ) -> None:
+        self._supply, self._plan, self._ledger = supply, plan, ledger
+        self._ring = Ring(plan.prefetch + KEPT, plan.shape)
+        labels = supply.labels
+        self._feed = _native.Feed(
+            source=supply.native_source(),
+            program=program,
+            slots=self._ring.addresses,
+            workers=plan.workers,
+            on_error=plan.on_error,
+            samples=supply.num_samples,
+            sample_bytes=plan.shape.sample_bytes,
+            label_bytes=plan.shape.label_bytes,
+            labels=0 if labels is None else labels.ctypes.data,
+            augment_key=derive(plan.seed, AUGMENT),
+            replace_key=derive(plan.seed, REPLACE),
+            output=plan.output,
+        )
+        self._errands = Errands(self._feed, supply)
+        self._bench = _native.Workbench()
+        self._ordered: deque[int] = deque()  # batch sizes by slot being filled
+        self._permutation: Permutation | None = None
+        self._epoch = self._step = self._next_order = self._end = 0
+        # Threads must be gone before the interpreter goes, and with a stream that is forgotten.
+        self._shut = weakref.finalize(self, _shut, self._feed, self._errands, self._ring)
+        if supply.form == "python" and plan.workers:
+            self._errands.start(plan.workers)
+
+    def rewind(self, epoch: int, start_step: int = 0, steps: int | None = None) -> Self:
+        """Goes to another place, with the same ring and threads; batches handed out stay held.
+
+        Args:
+            epoch: 0 or more.
+            start_step: First batch, 0 to the number of batches in the epoch.
+            steps: Length of the epoch in batches (the first ones of it), default all.
+        """
+        total = self._plan.order.steps
+        end = total if steps is None else min(steps, total)
+        if epoch < 0 or not 0 <= start_step <= total:
+            raise ValueError(
+                f"epoch {epoch}, step {start_step} does not exist; an epoch has steps 0 to {total - 1}"
+            )
+        self._take_back()
+        if epoch != self._epoch or self._permutation is None:
+            self._permutation = self._plan.order.epoch(self._plan.seed, epoch)
+        self._epoch, self._step, self._next_order, self._end = epoch, start_step, start_step, end
+        self._order_ahead()
+        return self
+
+    def state(self) -> tuple[int, int]:
+        """(epoch, step) of the batch that comes next: prefetched ones do not count."""
+        return self._epoch, self._step
+
+    def next(self) -> Batch | None:
+        """The next batch, None at the end of the epoch. It is the caller's until `release`.
+
+        Raises:
+            RuntimeError: every slot is held, or the stream is closed.
+            DamagedSample: a sample cannot be read and ``on_error="raise"``, or too many are damaged.
+        """
+        if self._step >= self._end:
+            return None
+        if not self._ordered:
+            self._order_ahead()
+            if not self._ordered:
+                raise RuntimeError(
+                    f"all {len(self._ring)} slots of the ring are held; release a batch first"
+                )
+        self._wait(self._ring.next)
+        slot = self._ring.hand_out()
+        count = self._ordered.popleft()
+        self._check(slot)
+        self._step += 1
+        self._order_ahead()
+        return self._batch(slot, count)
+
+    def release(self, batch: Batch) -> None:
+        """Gives a batch's slot back; its x and y will be overwritten."""
+        self._ring.release(batch.slot)
+        self._order_ahead()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        held = self._ring.held
+        for slot in held[: max(0, len(held) - KEPT + 1)]:
+            self._ring.release(slot)
+        batch = self.next()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def __len__(self) -> int:
+        """Batches still to come in this epoch."""
+        return self._end - self._step
+
+    def stats(self) -> dict[str, float]:
+        """Counters of this stream, see `Loader.stats`."""
+        return dict(self._feed.stats())
+
+    def close(self) -> None:
+        """Stops the workers. Tensors handed out keep their memory and are no longer written."""
+        self._shut()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _order_ahead(self) -> None:
+        plan = self._plan
+        while self._next_order < self._end and self._ring.has_free:
+            ids = plan.order.ids(self._permutation, self._next_order, plan.rank, plan.world)
+            self._feed.submit(self._ring.fill(), ids, self._epoch)
+            self._ordered.append(len(ids))
+            self._next_order += 1
+
+    def _take_back(self) -> None:
+        if not self._ring.filling:
+            return
+        self._feed.cancel()
+        while self._ring.filling:
+            self._wait(self._ring.next)
+            self._ring.release(self._ring.hand_out())
+        self._ordered.clear()
+
+    def _wait(self, slot: int) -> None:
+        status = _native.Feed.Status
+        while True:
+            if self._plan.workers:
+                now = self._feed.wait(slot, SLICE_SECONDS)
+            else:
+                now = self._feed.work(slot, SLICE_SECONDS, self._bench)
+            if now == status.READY:
+                return
+            if now == status.FOREIGN and self._plan.workers:
+                self._errands.start(self._plan.workers)
+            elif now == status.FOREIGN:
+                errand = self._feed.take_errand(0.0)
+                if errand is not None:
+                    self._errands.run(errand, self._bench)
+
+    def _check(self, slot: int) -> None:
+        """Enters damage into the ledger; an error ends the stream."""
+        damages = self._feed.damages(slot)
+        self._ledger.enter(damages)
+        error = self._feed.error(slot)
+        limit = self._plan.damage_limit
+        if error is None and len(self._ledger.found) <= limit:
+            return
+        self.close()
+        if error is not None:
+            index, text = error
+            advice = 'on_error="replace" draws another sample in its place'
+        else:
+            index, _, text = damages[-1]
+            advice = f"{len(self._ledger.found)} samples are damaged, more than the limit of {limit}"
+        name = self._supply.name(index)
+        where = name if name == f"sample {index}" else f"sample {index} ({name})"
+        raise DamagedSample(
+            f"{where}: {text}; {advice}", index, name
+        ) from self._errands.causes.get(index)
+
+    def _batch(self, slot: int, count: int) -> Batch:
+        x, y = self._ring.tensors[slot]
+        if count < len(x):
+            x, y = x[:count], None if y is None else y[:count]
+        return Batch(x, y, self._feed.ids(slot), slot)
+
+
+def _shut(feed: _native.Feed, errands: Errands, ring: Ring) -> None:
+    """Stops all threads; until then `ring` keeps what they write to alive."""
+    feed.close()
+    errands.join()

@@ -1,0 +1,301 @@
+"""What a loader knows of its data, whatever form it came in: pictures, rows, files or Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from renaissance import _native
+from renaissance.data.dataset import (
+    Labels,
+    as_inputs,
+    as_targets,
+    check_labels,
+    optional,
+    sample_name,
+)
+from renaissance.data.images import is_picture, picture_of
+
+#: Names under which a sample given as a dict holds its two parts, in order of preference.
+INPUT_KEYS = ("x", "image", "img", "input", "inputs", "pixel_values", "data")
+TARGET_KEYS = ("y", "label", "labels", "target", "targets", "fine_label")
+
+
+@dataclass(frozen=True)
+class LabelSpec:
+    """What y of one sample is.
+
+    ``shape`` is () for class numbers; ``low`` and ``high`` are the smallest and largest integer
+    label where all labels are known without reading samples.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    num_classes: int | None
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Supply:
+    """Samples of one form.
+
+    ``form`` is "pictures" (uint8 in memory), "rows" (other arrays in memory), "files" (paths) or
+    "python" (``read`` of the data set). ``shape`` is that of one sample: (H, W, C) of a picture,
+    with H = W = 0 when pictures may differ in size.
+    """
+
+    dataset: Any
+    form: str
+    num_samples: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    x: npt.NDArray[Any] | None
+    labels: Labels | None
+    paths: Sequence[str] | None
+    label: LabelSpec | None
+    classes: tuple[str, ...] | None
+    is_torch: bool = False
+
+    @property
+    def is_picture(self) -> bool:
+        return self.form in ("pictures", "files") or (
+            self.form == "python" and self.dtype == np.uint8
+        )
+
+    @property
+    def channels(self) -> int:
+        return self.shape[2]
+
+    def name(self, index: int) -> str:
+        return sample_name(self.dataset, index) if self.paths is None else self.paths[index]
+
+    def first_size(self) -> tuple[int, int]:
+        """(height, width) of the first picture, for programs that need one size."""
+        if self.paths is not None:
+            with open(self.paths[0], "rb") as file:
+                x: Any = file.read()
+        else:
+            x, _ = read_sample(self.dataset, 0)
+        height, width, _ = picture_of(x, self.channels).shape
+        return height, width
+
+    def native_source(self) -> _native.Source:
+        """The C++ side; the arrays must outlive it."""
+        if self.form == "pictures":
+            assert self.x is not None
+            return _native.PictureSource(self.x.ctypes.data, *self.shape)
+        if self.form == "rows":
+            assert self.x is not None
+            return _native.RowSource(self.x.ctypes.data, self.x[:1].nbytes)
+        if self.form == "files":
+            assert self.paths is not None
+            encoded = [os.fsencode(path) for path in self.paths]
+            offsets = np.cumsum([0, *map(len, encoded)])
+            return _native.FileSource(b"".join(encoded), offsets.tolist(), self.channels, True)
+        return _native.ForeignSource()
+
+    def read(self, index: int) -> tuple[Any, npt.NDArray[Any] | None]:
+        """One sample of the "python" form: picture (H, W, C) or row, and the label's array.
+
+        Raises:
+            ValueError: it does not look as the first one did.
+        """
+        x, y = read_sample(self.dataset, index)
+        if self.is_picture:
+            if not is_picture(x):
+                raise ValueError(f"is {describe(x)}; the first sample was a uint8 picture")
+            if not isinstance(x, (bytes, bytearray)):
+                x = picture_of(x, self.channels)
+        else:
+            x = self._row_of(x)
+        return x, None if self.label is None else self._label_of(y)
+
+    def _row_of(self, x: Any) -> npt.NDArray[Any]:
+        row = as_inputs(row_array(x)[None], say=False)[0]
+        if row.shape != self.shape or row.dtype != self.dtype:
+            raise ValueError(
+                f"is {row.dtype} {row.shape}; the first sample was {self.dtype} {self.shape}, "
+                "and a batch needs equal shapes"
+            )
+        return row
+
+    def _label_of(self, y: Any) -> npt.NDArray[Any]:
+        assert self.label is not None
+        if y is None:
+            raise ValueError("has no label; the first sample had one")
+        label = as_targets(row_array(y)[None], say=False)
+        if label.shape[1:] != self.label.shape:
+            raise ValueError(
+                f"has a label of shape {label.shape[1:]}; the first one was {self.label.shape}"
+            )
+        if self.label.num_classes is not None:
+            value = int(label[0])
+            if not 0 <= value < self.label.num_classes:
+                raise ValueError(
+                    f"has label {value}; with {self.label.num_classes} classes it takes 0 to "
+                    f"{self.label.num_classes - 1}"
+                )
+        return label
+
+
+def supply_of(dataset: Any) -> Supply:
+    """Looks at a data set and takes the fastest way to its samples.
+
+    Raises:
+        TypeError: it is no data set.
+        ValueError: it is empty, or labels do not fit.
+    """
+    count = _length(dataset)
+    arrays = optional(dataset, "as_arrays")
+    if arrays is not None:
+        return _from_arrays(dataset, *arrays)
+    listed = optional(dataset, "files")
+    if listed is not None:
+        return _from_files(dataset, *listed)
+    return _from_python(dataset, count)
+
+
+def _length(dataset: Any) -> int:
+    has_reader = callable(getattr(dataset, "read", None)) or hasattr(dataset, "__getitem__")
+    if not has_reader or not hasattr(dataset, "__len__"):
+        raise TypeError(
+            f"{type(dataset).__name__} is no data set: it takes an object with len() and "
+            "read(index) -> (picture, label), a torch map-style data set, or "
+            "Loader.from_arrays(x, y)"
+        )
+    count = len(dataset)
+    if count == 0:
+        raise ValueError(f"{type(dataset).__name__} is empty: 0 samples; it takes at least 1")
+    return count
+
+
+def _from_arrays(dataset: Any, x: Any, y: Any) -> Supply:
+    x = as_inputs(x)
+    if len(x) != len(dataset):
+        raise ValueError(f"as_arrays gave {len(x)} samples, len() says {len(dataset)}")
+    labels = None if y is None else as_targets(y)
+    is_picture_array = x.dtype == np.uint8
+    shape = x.shape[1:]
+    if is_picture_array and len(shape) == 2:
+        shape = (*shape, 1)
+    form = "pictures" if is_picture_array else "rows"
+    return Supply(
+        dataset, form, len(x), shape, x.dtype, x, labels, None,
+        _label_spec(dataset, labels, len(x)), _classes(dataset),
+    )  # fmt: skip
+
+
+def _from_files(dataset: Any, paths: Sequence[str], y: Any) -> Supply:
+    labels = None if y is None else as_targets(y)
+    shape = (0, 0, int(getattr(dataset, "channels", 3)))
+    return Supply(
+        dataset, "files", len(paths), shape, np.dtype(np.uint8), None, labels, paths,
+        _label_spec(dataset, labels, len(paths)), _classes(dataset),
+    )  # fmt: skip
+
+
+def _from_python(dataset: Any, count: int) -> Supply:
+    x, y = read_sample(dataset, 0)
+    if is_picture(x):
+        channels = getattr(dataset, "channels", None)
+        if channels is None:
+            channels = 3 if isinstance(x, (bytes, bytearray)) else _channels_of(x)
+        shape: tuple[int, ...] = (0, 0, int(channels))
+        dtype: np.dtype[Any] = np.dtype(np.uint8)
+    else:
+        row = as_inputs(row_array(x)[None])[0]
+        shape, dtype = row.shape, row.dtype
+    known = optional(dataset, "labels")
+    labels = None if known is None else as_targets(known)
+    label = _label_spec(dataset, labels, count)
+    if label is None and y is not None:
+        first = as_targets(row_array(y)[None])
+        label = _label_spec(dataset, first, 1, all_known=False)
+    return Supply(
+        dataset, "python", count, shape, dtype, None, labels, None, label, _classes(dataset),
+        is_torch=not callable(getattr(dataset, "read", None)),
+    )  # fmt: skip
+
+
+def _label_spec(
+    dataset: Any, labels: Labels | None, count: int, *, all_known: bool = True
+) -> LabelSpec | None:
+    if labels is None:
+        return None
+    if len(labels) != count:
+        raise ValueError(f"the data set has {count} samples and {len(labels)} labels")
+    if labels.dtype != np.int64:
+        return LabelSpec(labels.shape[1:], torch.float32, None)
+    num_classes = getattr(dataset, "num_classes", None)
+    if num_classes is not None and labels.ndim == 1:
+        check_labels(labels, num_classes, lambda i: sample_name(dataset, i))
+    low, high = (int(labels.min()), int(labels.max())) if all_known else (None, None)
+    return LabelSpec(
+        labels.shape[1:], torch.int64, num_classes if labels.ndim == 1 else None, low, high
+    )
+
+
+def _classes(dataset: Any) -> tuple[str, ...] | None:
+    classes = getattr(dataset, "classes", None)
+    return None if classes is None else tuple(str(name) for name in classes)
+
+
+def _channels_of(picture: Any) -> int:
+    """Channels of a picture as the model will see it: alpha is dropped."""
+    if hasattr(picture, "getbands"):  # PIL
+        return 1 if picture.mode in ("1", "L", "LA", "I", "I;16") else 3
+    shape = tuple(picture.shape)
+    if len(shape) == 2:
+        return 1
+    found = shape[0] if isinstance(picture, torch.Tensor) else shape[2]
+    return {2: 1, 4: 3}.get(found, found)
+
+
+def read_sample(dataset: Any, index: int) -> tuple[Any, Any]:
+    """(x, y) through `read` or, of a torch map-style data set, ``[index]``; y may be None."""
+    if callable(getattr(dataset, "read", None)):
+        x, y = dataset.read(index)
+        return x, y
+    return parts_of(dataset[index])
+
+
+def parts_of(item: Any) -> tuple[Any, Any]:
+    """(x, y) of a tuple, a dict or a lone tensor, of a sample or of a whole batch.
+
+    Raises:
+        TypeError: neither of them.
+    """
+    if isinstance(item, dict):
+        x = next((item[key] for key in INPUT_KEYS if key in item), None)
+        y = next((item[key] for key in TARGET_KEYS if key in item), None)
+        if x is None:
+            raise TypeError(
+                f"a sample is a dict with {', '.join(map(repr, item))}; it takes one of "
+                f"{', '.join(INPUT_KEYS)} and, for the label, one of {', '.join(TARGET_KEYS)}"
+            )
+        return x, y
+    if isinstance(item, (tuple, list)):
+        if len(item) not in (1, 2):
+            raise TypeError(f"a sample has {len(item)} parts; it takes (x,) or (x, y)")
+        return item[0], item[1] if len(item) == 2 else None
+    return item, None
+
+
+def row_array(x: Any) -> npt.NDArray[Any]:
+    """One sample that is no picture, as an array."""
+    if isinstance(x, torch.Tensor):
+        x = x.detach().cpu()
+        return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
+    return np.asarray(x)
+
+
+def describe(x: Any) -> str:
+    dtype, shape = getattr(x, "dtype", None), getattr(x, "shape", None)
+    return type(x).__name__ if dtype is None else f"{dtype} {tuple(shape or ())}"
