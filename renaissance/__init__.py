@@ -10,6 +10,8 @@ from renaissance.curves import MultiStepLR as MultiStepLR
 from renaissance.curves import OneCycleLR as OneCycleLR
 from renaissance.curves import PolynomialLR as PolynomialLR
 from renaissance.curves import StepLR as StepLR
+from renaissance.data.dataset import Dataset as Dataset
+from renaissance.data.dataset import split as split
 from renaissance.data.erasing import Cutout as Cutout
 from renaissance.data.erasing import Normalize as Normalize
 from renaissance.data.erasing import RandomErasing as RandomErasing
@@ -21,6 +23,8 @@ from renaissance.data.geometry import RandomHorizontalFlip as RandomHorizontalFl
 from renaissance.data.geometry import RandomRotation as RandomRotation
 from renaissance.data.geometry import RandomScale as RandomScale
 from renaissance.data.geometry import RandomVerticalFlip as RandomVerticalFlip
+from renaissance.data.loader import Loader as Loader
+from renaissance.data.stream import Batch as Batch
 from renaissance.ema import Clip as Clip
 from renaissance.ema import Ema as Ema
 from renaissance.init import Initializer as Initializer

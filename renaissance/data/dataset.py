@@ -82,11 +82,11 @@ class ArrayDataset:
                 raise ValueError(f"num_classes = {num_classes}, but classes has {len(classes)}")
             num_classes = len(classes)
         is_classes = self._y is not None and self._y.dtype == np.int64 and self._y.ndim == 1
-        if num_classes is not None and is_classes:
-            check_labels(self._y, num_classes, self.name)
-        if num_classes is None and is_classes:
-            assert self._y is not None
-            num_classes = int(self._y.max()) + 1
+        if self._y is not None and is_classes:
+            if num_classes is None:
+                num_classes = int(self._y.max()) + 1
+            else:
+                check_labels(self._y, num_classes, self.name)
         self.num_classes = num_classes
         self.classes = classes
 
@@ -163,9 +163,13 @@ def split(dataset: Any, fraction: float, *, seed: int = 0) -> tuple[Subset, Subs
         >>> train, valid = split(dataset, 0.2, seed=1)  # doctest: +SKIP
     """
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
-        raise TypeError(f"fraction = {fraction!r} is not allowed; it takes a number between 0 and 1")
+        raise TypeError(
+            f"fraction = {fraction!r} is not allowed; it takes a number between 0 and 1"
+        )
     if not 0 < fraction < 1:
-        raise ValueError(f"fraction = {fraction!r} is not allowed; it takes a number between 0 and 1")
+        raise ValueError(
+            f"fraction = {fraction!r} is not allowed; it takes a number between 0 and 1"
+        )
     n = len(dataset)
     count = round(n * fraction)
     if not 0 < count < n:
@@ -201,11 +205,13 @@ def array_digest(array: npt.NDArray[Any] | None) -> dict[str, Any] | None:
     }
 
 
-def as_inputs(x: Any) -> npt.NDArray[Any]:
-    """x as a contiguous array; float64 becomes float32, said once (by the logger "renaissance")."""
+def as_inputs(x: Any, *, say: bool = True) -> npt.NDArray[Any]:
+    """x as a contiguous array; float64 becomes float32, which is said."""
     array = as_numpy(x, "x")
     if array.ndim == 0 or len(array) == 0:
-        raise ValueError(f"the data is empty: x has shape {array.shape}; it takes at least 1 sample")
+        raise ValueError(
+            f"the data is empty: x has shape {array.shape}; it takes at least 1 sample"
+        )
     if array.dtype == np.uint8:
         _check_pictures(array)
     elif array.dtype == np.float64:
@@ -253,10 +259,13 @@ def as_numpy(data: Any, what: str) -> npt.NDArray[Any]:
     """A NumPy view of an array, a tensor or nested lists."""
     if isinstance(data, torch.Tensor):
         data = data.detach().cpu()
-        return (data.float() if data.dtype == torch.bfloat16 else data).numpy()
-    array = np.asarray(data)
+        data = (data.float() if data.dtype == torch.bfloat16 else data).numpy()
+    try:
+        array: npt.NDArray[Any] = np.asarray(data)
+    except ValueError as error:  # rows of unequal length
+        raise ValueError(f"{what} is no array: {error}") from None
     if array.dtype == object:
-        raise TypeError(f"{what} holds objects or rows of unequal length; it takes one array")
+        raise TypeError(f"{what} is an array of objects; it takes numbers")
     return array
 
 

@@ -77,12 +77,12 @@ class Errands:
         label_address = 0 if label is None else label.ctypes.data
         if not self._supply.is_picture:
             self._feed.finish_row(errand, x.ctypes.data, label_address)
-        elif not isinstance(x, (bytes, bytearray)):
+        elif not isinstance(x, bytes):
             self._finish_picture(errand, x, label_address, bench)
         elif _native.has_jpeg() and format_of(x) == "JPEG":
-            self._feed.finish_jpeg(errand, bytes(x), self._supply.channels, label_address, bench)
+            self._feed.finish_jpeg(errand, x, self._supply.channels, label_address, bench)
         else:
-            picture = decode(bytes(x), self._supply.channels)
+            picture = decode(x, self._supply.channels)
             self._finish_picture(errand, picture, label_address, bench)
 
     def _finish_picture(

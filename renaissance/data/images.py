@@ -13,7 +13,6 @@ What becomes of odd inputs (checked one by one in ``tests/test_images.py``):
 from __future__ import annotations
 
 import io
-import warnings
 from typing import Any
 
 import numpy as np
@@ -57,10 +56,8 @@ def decode(data: bytes, channels: int) -> Picture:
         if fast is not None:
             return fast
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # odd metadata is no damage
-            with Image.open(io.BytesIO(data)) as picture:
-                return as_channels(_pixels(picture), channels)
+        with Image.open(io.BytesIO(data)) as picture:
+            return as_channels(_pixels(picture), channels)
     except UnidentifiedImageError:
         head = data[:8].hex(" ")
         raise ValueError(f"is no picture: its first bytes are {head} ({len(data)} bytes)") from None
@@ -77,16 +74,18 @@ def _decode_jpeg(data: bytes, channels: int) -> Picture | None:
         tensor = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode=mode)
     except RuntimeError:
         return None  # Pillow has the better message, or can read it after all
-    return np.ascontiguousarray(tensor.permute(1, 2, 0).numpy())
+    picture: Picture = np.ascontiguousarray(tensor.permute(1, 2, 0).numpy())
+    return picture
 
 
 def _pixels(picture: Image.Image) -> Picture:
     """The pixels of an opened picture, (H, W) or (H, W, 3)."""
     mode = picture.mode
     if mode.startswith("I;16"):
-        return (np.asarray(picture).astype(np.uint16) >> 8).astype(np.uint8)
+        wide: npt.NDArray[np.uint16] = np.asarray(picture).astype(np.uint16)
+        return high_byte(wide)
     if mode == "I":  # 16-bit PNG in older Pillow: 0 to 65535 in 32 bits
-        return (np.clip(np.asarray(picture), 0, 65535) >> 8).astype(np.uint8)
+        return high_byte(np.clip(np.asarray(picture), 0, 65535).astype(np.uint16))
     if mode == "F":
         raise ValueError("holds floating-point pixels; convert it to 8 bits first")
     if mode in ("L", "1", "LA", "La"):
@@ -103,7 +102,7 @@ def as_channels(pixels: npt.NDArray[Any], channels: int) -> Picture:
         ValueError: another dtype or shape.
     """
     if pixels.dtype == np.uint16:
-        pixels = (pixels >> 8).astype(np.uint8)
+        pixels = high_byte(pixels)
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3):
         raise ValueError(
             f"a picture is uint8 (H, W) or (H, W, C); received {pixels.dtype} {pixels.shape}"
@@ -122,6 +121,12 @@ def as_channels(pixels: npt.NDArray[Any], channels: int) -> Picture:
     if pixels.shape[2] != channels:
         raise ValueError(f"has {pixels.shape[2]} channels; {channels} are expected")
     return np.ascontiguousarray(pixels)
+
+
+def high_byte(wide: npt.NDArray[np.uint16]) -> Picture:
+    """16-bit pixels as 8-bit ones."""
+    narrow: Picture = (wide >> 8).astype(np.uint8)
+    return narrow
 
 
 def grey_of(pixels: Picture) -> Picture:

@@ -102,12 +102,13 @@ class Loader:
         if s.on_error == "blank" and self._supply.label and self._supply.labels is None:
             raise ValueError(
                 'on_error="blank" needs labels that are known without reading a sample: give '
-                f"{type(dataset).__name__} a labels() method, or use on_error=\"replace\""
+                f'{type(dataset).__name__} a labels() method, or use on_error="replace"'
             )
         self._program = self._compile()
         self._order = Order(self.num_samples, s.batch_size, s.shuffle, s.drop_last)
         self._ledger = Ledger()
         self._last: BatchStream | None = None
+        self._has_said_seed = False
         self._permutations: dict[tuple[int, int], Permutation | None] = {}
 
     @classmethod
@@ -192,7 +193,7 @@ class Loader:
             return SampleSpec(self._supply.shape, tensor_dtype, self._supply.label)
         return SampleSpec(self._program.shape, torch.float32, self._supply.label)
 
-    def stream(
+    def stream(  # noqa: PLR0913  every one by keyword
         self,
         *,
         seed: int | None = None,
@@ -267,7 +268,8 @@ class Loader:
             return int(self.settings.seed)
         if seed is not None:
             return check_seed(seed)
-        if self.shuffle or self.settings.transforms:
+        if not self._has_said_seed and (self.shuffle or self.transforms):
+            self._has_said_seed = True
             logger.warning("the loader has no seed and no task gives one: 0 is used")
         return 0
 

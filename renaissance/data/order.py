@@ -41,18 +41,14 @@ class Order:
         """The permutation of an epoch; None: as the data set has them."""
         return Permutation(self.num_samples, seed, epoch) if self.shuffle else None
 
-    def ids(
-        self, permutation: Permutation | None, step: int, rank: int = 0, world: int = 1
-    ) -> Ids:
+    def ids(self, permutation: Permutation | None, step: int, rank: int = 0, world: int = 1) -> Ids:
         """Data-set indices of this rank's part of batch `step`, int64.
 
         A batch of m samples is cut at positions rank * m // world.
         """
         batch = self.batch_of(step)
         count = batch.stop - batch.start
-        part = slice(
-            batch.start + rank * count // world, batch.start + (rank + 1) * count // world
-        )
+        part = slice(batch.start + rank * count // world, batch.start + (rank + 1) * count // world)
         if permutation is None:
             return np.arange(part.start, part.stop, dtype=np.int64)
         return permutation[part]

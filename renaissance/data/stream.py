@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from typing_extensions import Self
 
 from renaissance import _native
@@ -133,7 +132,7 @@ class BatchStream:
         end = total if steps is None else min(steps, total)
         if epoch < 0 or not 0 <= start_step <= total:
             raise ValueError(
-                f"epoch {epoch}, step {start_step} does not exist; an epoch has steps 0 to {total - 1}"
+                f"epoch {epoch}, step {start_step} does not exist; an epoch has {total} batches"
             )
         self._take_back()
         if epoch != self._epoch or self._permutation is None:
@@ -151,7 +150,7 @@ class BatchStream:
 
         Raises:
             RuntimeError: every slot is held, or the stream is closed.
-            DamagedSample: a sample cannot be read and ``on_error="raise"``, or too many are damaged.
+            DamagedSample: a sample cannot be read and ``on_error="raise"``, or too many of them.
         """
         if self._step >= self._end:
             return None
@@ -251,7 +250,9 @@ class BatchStream:
             advice = 'on_error="replace" draws another sample in its place'
         else:
             index, _, text = damages[-1]
-            advice = f"{len(self._ledger.found)} samples are damaged, more than the limit of {limit}"
+            advice = (
+                f"{len(self._ledger.found)} samples are damaged, more than the limit of {limit}"
+            )
         name = self._supply.name(index)
         where = name if name == f"sample {index}" else f"sample {index} ({name})"
         raise DamagedSample(

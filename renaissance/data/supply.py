@@ -15,6 +15,7 @@ from renaissance import _native
 from renaissance.data.dataset import (
     Labels,
     as_inputs,
+    as_numpy,
     as_targets,
     check_labels,
     optional,
@@ -111,14 +112,14 @@ class Supply:
         if self.is_picture:
             if not is_picture(x):
                 raise ValueError(f"is {describe(x)}; the first sample was a uint8 picture")
-            if not isinstance(x, (bytes, bytearray)):
-                x = picture_of(x, self.channels)
+            encoded = isinstance(x, (bytes, bytearray, memoryview))
+            x = bytes(x) if encoded else picture_of(x, self.channels)
         else:
             x = self._row_of(x)
         return x, None if self.label is None else self._label_of(y)
 
     def _row_of(self, x: Any) -> npt.NDArray[Any]:
-        row = as_inputs(row_array(x)[None], say=False)[0]
+        row: npt.NDArray[Any] = as_inputs(row_array(x)[None], say=False)[0]
         if row.shape != self.shape or row.dtype != self.dtype:
             raise ValueError(
                 f"is {row.dtype} {row.shape}; the first sample was {self.dtype} {self.shape}, "
@@ -255,7 +256,7 @@ def _channels_of(picture: Any) -> int:
     if len(shape) == 2:
         return 1
     found = shape[0] if isinstance(picture, torch.Tensor) else shape[2]
-    return {2: 1, 4: 3}.get(found, found)
+    return int({2: 1, 4: 3}.get(found, found))
 
 
 def read_sample(dataset: Any, index: int) -> tuple[Any, Any]:
@@ -290,10 +291,7 @@ def parts_of(item: Any) -> tuple[Any, Any]:
 
 def row_array(x: Any) -> npt.NDArray[Any]:
     """One sample that is no picture, as an array."""
-    if isinstance(x, torch.Tensor):
-        x = x.detach().cpu()
-        return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
-    return np.asarray(x)
+    return as_numpy(x, "a sample")
 
 
 def describe(x: Any) -> str:

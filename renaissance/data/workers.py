@@ -1,4 +1,4 @@
-"""How many processors this process may use: affinity and control groups, not the machine's count."""
+"""How many processors this process may use: by affinity and control group, not by the machine."""
 
 from __future__ import annotations
 
