@@ -8,6 +8,7 @@ PUBLIC = [
     "Adam",
     "AdamW",
     "BCEWithLogitsLoss",
+    "Batch",
     "CenterCrop",
     "CheckpointError",
     "Clip",
@@ -16,12 +17,14 @@ PUBLIC = [
     "CosineAnnealingWithWarmRestartsLR",
     "CrossEntropyLoss",
     "Cutout",
+    "Dataset",
     "Ema",
     "ExponentialLR",
     "Generator",
     "InitRule",
     "Initializer",
     "LARS",
+    "Loader",
     "MSELoss",
     "MemoryPlan",
     "Metric",
@@ -42,6 +45,7 @@ PUBLIC = [
     "SGD",
     "StepLR",
     "WSDLR",
+    "split",
 ]
 
 
