@@ -26,14 +26,13 @@ from typing import Any
 
 from torch import nn
 
-from renaissance.settings import nearest
-
-from .parts import (
+from renaissance.models.parts import (
     ACTIVATIONS,
     GlobalMean,
     activation_layer,
     check_count,
     check_fraction,
+    did_you_mean,
 )
 
 Shape = tuple[int, ...]
@@ -185,8 +184,7 @@ def _layer(position: int, item: Any) -> Layer:
     entry = KINDS[kind]
     for name in given:
         if name not in entry.names():
-            guess = nearest(str(name), entry.names())
-            hint = f"; did you mean {guess!r}?" if guess else "."
+            hint = did_you_mean(str(name), entry.names())
             allowed = ", ".join(entry.names()) or "nothing"
             raise ValueError(f"{where}: {kind} has no option {name!r}{hint} Allowed: {allowed}")
     missing = [name for name in entry.numbers if name not in given]
@@ -204,8 +202,7 @@ def _text(item: Any) -> str:
 
 def _known_kind(where: str, kind: str) -> Kind:
     if kind not in KINDS:
-        guess = nearest(kind, KINDS)
-        hint = f"; did you mean {guess!r}?" if guess else "."
+        hint = did_you_mean(kind, KINDS)
         raise ValueError(f"{where}: unknown layer {kind!r}{hint} Allowed: {', '.join(KINDS)}")
     return KINDS[kind]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from .parts import activation_layer, check_count, check_fraction
+from renaissance.models.parts import activation_layer, check_count, check_fraction
 
 
 class MLP(nn.Sequential):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
-
-from renaissance.settings import nearest
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": lambda: nn.ReLU(inplace=True),
@@ -19,11 +18,16 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+def did_you_mean(given: str, allowed: Iterable[str]) -> str:
+    """ "; did you mean 'relu'?" for a name near an allowed one, else "."."""
+    near = difflib.get_close_matches(given.lower(), list(allowed), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else "."
+
+
 def activation_layer(owner: str, name: str) -> nn.Module:
     """A new activation module by name; ValueError with the nearest name for an unknown one."""
     if name not in ACTIVATIONS:
-        guess = nearest(str(name), ACTIVATIONS)
-        hint = f"; did you mean {guess!r}?" if guess else "."
+        hint = did_you_mean(str(name), ACTIVATIONS)
         raise ValueError(
             f"{owner}: unknown activation {name!r}{hint} Allowed: {', '.join(ACTIVATIONS)}"
         )
@@ -59,8 +63,7 @@ def check_fraction(owner: str, name: str, given: float) -> float:
 def check_choice(owner: str, name: str, given: str, allowed: tuple[str, ...]) -> str:
     """``given`` as it is when it is one of ``allowed``."""
     if given not in allowed:
-        guess = nearest(str(given), allowed)
-        hint = f"; did you mean {guess!r}?" if guess else "."
+        hint = did_you_mean(str(given), allowed)
         raise ValueError(f"{owner}: {name} = {given!r}{hint} Allowed: {', '.join(allowed)}")
     return given
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from .parts import GlobalMean, check_choice, check_count
+from renaissance.models.parts import GlobalMean, check_choice, check_count
 
 STEMS = ("imagenet", "cifar")
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from .parts import (
+from renaissance.models.parts import (
     GlobalMean,
     GridMean,
     check_choice,

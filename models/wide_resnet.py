@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from .parts import GlobalMean, check_count, check_fraction
-from .resnet import convolution
+from renaissance.models.parts import GlobalMean, check_count, check_fraction
+from renaissance.models.resnet import convolution
 
 
 class WideBlock(nn.Module):
