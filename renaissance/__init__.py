@@ -1,5 +1,9 @@
 """Renaissance: a Keras-style training API on PyTorch."""
 
+from renaissance.callbacks import EarlyStopping as EarlyStopping
+from renaissance.callbacks import LambdaCallback as LambdaCallback
+from renaissance.callbacks import ModelCheckpoint as ModelCheckpoint
+from renaissance.callbacks import TerminateOnNaN as TerminateOnNaN
 from renaissance.curves import WSDLR as WSDLR
 from renaissance.curves import CosineAnnealingLR as CosineAnnealingLR
 from renaissance.curves import (
@@ -27,6 +31,9 @@ from renaissance.data.loader import Loader as Loader
 from renaissance.data.stream import Batch as Batch
 from renaissance.ema import Clip as Clip
 from renaissance.ema import Ema as Ema
+from renaissance.history import History as History
+from renaissance.hooks import Callback as Callback
+from renaissance.hooks import Phase as Phase
 from renaissance.init import Initializer as Initializer
 from renaissance.init import InitRule as InitRule
 from renaissance.losses import BCEWithLogitsLoss as BCEWithLogitsLoss
