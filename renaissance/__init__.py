@@ -14,6 +14,12 @@ from renaissance.curves import MultiStepLR as MultiStepLR
 from renaissance.curves import OneCycleLR as OneCycleLR
 from renaissance.curves import PolynomialLR as PolynomialLR
 from renaissance.curves import StepLR as StepLR
+from renaissance.data.auto import RandAugment as RandAugment
+from renaissance.data.auto import TrivialAugmentWide as TrivialAugmentWide
+from renaissance.data.color import ColorJitter as ColorJitter
+from renaissance.data.color import GaussianBlur as GaussianBlur
+from renaissance.data.color import RandomAutocontrast as RandomAutocontrast
+from renaissance.data.color import RandomGrayscale as RandomGrayscale
 from renaissance.data.dataset import Dataset as Dataset
 from renaissance.data.dataset import split as split
 from renaissance.data.erasing import Cutout as Cutout
@@ -28,6 +34,8 @@ from renaissance.data.geometry import RandomRotation as RandomRotation
 from renaissance.data.geometry import RandomScale as RandomScale
 from renaissance.data.geometry import RandomVerticalFlip as RandomVerticalFlip
 from renaissance.data.loader import Loader as Loader
+from renaissance.data.resizing import RandomResizedCrop as RandomResizedCrop
+from renaissance.data.resizing import Resize as Resize
 from renaissance.data.stream import Batch as Batch
 from renaissance.ema import Clip as Clip
 from renaissance.ema import Ema as Ema

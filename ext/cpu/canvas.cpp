@@ -115,8 +115,8 @@ Canvas::Canvas(const Operation* operations, const Image& image, const SampleKey&
 }
 
 void Canvas::crop(const Box& box) {
-  (resampled_ ? after_y_ : y_).crop(box.top, box.height);
-  (resampled_ ? after_x_ : x_).crop(box.left, box.width);
+  (sampling_ != Sampling::none ? after_y_ : y_).crop(box.top, box.height);
+  (sampling_ != Sampling::none ? after_x_ : x_).crop(box.left, box.width);
   for (int k = 0; k < erasures_; ++k) {
     erased_[k].box.top -= box.top;
     erased_[k].box.left -= box.left;
@@ -125,7 +125,7 @@ void Canvas::crop(const Box& box) {
 
 void Canvas::flip_x() {
   if (noise_) floats();
-  (resampled_ ? after_x_ : x_).flip();
+  (sampling_ != Sampling::none ? after_x_ : x_).flip();
   for (int k = 0; k < erasures_; ++k) {
     Box& box = erased_[k].box;
     box.left = width() - box.left - box.width;
@@ -134,7 +134,7 @@ void Canvas::flip_x() {
 
 void Canvas::flip_y() {
   if (noise_) floats();
-  (resampled_ ? after_y_ : y_).flip();
+  (sampling_ != Sampling::none ? after_y_ : y_).flip();
   for (int k = 0; k < erasures_; ++k) {
     Box& box = erased_[k].box;
     box.top = height() - box.top - box.height;
@@ -148,12 +148,13 @@ void Canvas::pad(int left, int top, int right, int bottom, u32 mode, int operati
 }
 
 void Canvas::affine(const Affine& map, u32 flags, int operation) {
-  if ((flags & AFFINE_JOINED) && resampled_ && !normalize_ && !erasures_) {
+  const bool is_last = sampling_ == Sampling::affine && !colors_ && !normalize_ && !erasures_;
+  if ((flags & AFFINE_JOINED) && is_last) {
     map_ = joined(map_, map);
     return;
   }
   settle();
-  resampled_ = true;
+  sampling_ = Sampling::affine;
   map_ = map;
   affine_flags_ = flags;
   affine_operation_ = operation;
@@ -167,12 +168,42 @@ void Canvas::erase(const Box& box, const Operation& operation) {
   noise_ = noise_ || (operation.kind == OP_ERASE && operation.flags == ERASE_NORMAL);
 }
 
-float* Canvas::floats() {
+void Canvas::resize(int height, int width, u32 filter) {
+  if (height == this->height() && width == this->width()) return;
+  settle();
+  const bool is_packed = pixels_.pixel == 1 || (pixels_.pixel == channels_ && pixels_.channel == 1);
+  if (!y_.is_plain() || !x_.is_plain() || !is_packed) floats();
+  sampling_ = Sampling::resize;
+  filter_ = filter;
+  resized_height_ = height;
+  resized_width_ = width;
+  after_y_ = Axis(height);
+  after_x_ = Axis(width);
+}
+
+void Canvas::color(const ColorStep& step) {
+  if (normalize_ || erasures_ || colors_ == MAX_COLORS) floats();
+  color_[colors_++] = step;
+}
+
+bool Canvas::is_settled() const {
+  return planes_ && sampling_ == Sampling::none && !colors_ && !normalize_ && !erasures_ &&
+         y_.is_untouched() && x_.is_untouched();
+}
+
+float* Canvas::floats(double* gray_total) {
+  if (is_settled() && !gray_total) return planes_;
   const int h = height(), w = width();
   float* planes = scratch_.take<float>(std::size_t(h) * channels_ * w);
-  render(Sink(planes, w, i64(channels_) * w, channels_));
+  render(Sink(planes, w, i64(channels_) * w, channels_), gray_total);
   replace(planes, h, w);
   return planes;
+}
+
+float Canvas::gray_mean() {
+  double total = 0.0;
+  floats(&total);
+  return static_cast<float>(total / (static_cast<double>(height()) * width()));
 }
 
 void Canvas::replace(float* planes, int height, int width) {
@@ -183,13 +214,16 @@ void Canvas::replace(float* planes, int height, int width) {
   pixels_.channel = width;
   y_ = Axis(height);
   x_ = Axis(width);
-  resampled_ = noise_ = false;
+  planes_ = planes;
+  sampling_ = Sampling::none;
+  colors_ = 0;
+  noise_ = false;
   normalize_ = nullptr;
   erasures_ = 0;
 }
 
 void Canvas::store(void* out, const OutputSpec& spec) {
-  render(Sink(out, spec, channels_, height(), width(), scratch_));
+  render(Sink(out, spec, channels_, height(), width(), scratch_), nullptr);
 }
 
 }  // namespace rn

@@ -3,6 +3,7 @@
 // Index maps (pad, crop, flip), one resampling, the normalisation and erasing are only noted, and
 // happen together when `render` passes over the rows that are really wanted.
 #pragma once
+#include "color_rows.h"
 #include "program.h"
 #include "rows.h"
 
@@ -29,6 +30,8 @@ class Axis {
     return place >= begin_ && place < end_ ? first_ + (place - begin_) * direction_
                                            : resolve(steps_, count_, place);
   }
+  bool is_plain() const { return begin_ == 0 && end_ == size_; }
+  bool is_untouched() const { return count_ == 0; }
   Span span() const;  // the base coordinates that are read, from the least to the greatest
 
  private:
@@ -76,13 +79,18 @@ class Sink {
   float* pixels_ = nullptr;  // the row interleaved, before it is narrowed to 16 bits
 };
 
+constexpr int MAX_COLORS = 8;
+
+// How the pixels that the index maps show are resampled, if at all.
+enum class Sampling { none, affine, resize };
+
 class Canvas {
  public:
   Canvas(const Operation* operations, const Image& image, const SampleKey& who, Scratch& scratch);
 
   int channels() const { return channels_; }
-  int height() const { return resampled_ ? after_y_.size() : y_.size(); }
-  int width() const { return resampled_ ? after_x_.size() : x_.size(); }
+  int height() const { return sampling_ != Sampling::none ? after_y_.size() : y_.size(); }
+  int width() const { return sampling_ != Sampling::none ? after_x_.size() : x_.size(); }
   const Axis& rows() const { return y_; }
   const Axis& columns() const { return x_; }
   const SampleKey& who() const { return who_; }
@@ -93,31 +101,40 @@ class Canvas {
   void flip_y();
   void pad(int left, int top, int right, int bottom, u32 mode, int operation);
   void affine(const Affine& map, u32 flags, int operation);
+  void resize(int height, int width, u32 filter);
+  void color(const ColorStep& step);
   void normalize(const Operation& operation) { normalize_ = &operation; }
   void erase(const Box& box, const Operation& operation);
 
   // Everything noted is done; the canvas is float32 planes, row by row (H, C, W), at the result.
-  float* floats();
+  float* floats() { return floats(nullptr); }
+  float gray_mean();  // of the picture as it is now
   // The canvas becomes these planes (height, channels, width), with nothing noted.
   void replace(float* planes, int height, int width);
   void store(void* out, const OutputSpec& spec);
 
  private:
   struct Pass;  // what all rows of one pass share
-  void render(const Sink& sink);
+  float* floats(double* gray_total);
+  void render(const Sink& sink, double* gray_total);
+  // Before an index map that pads and before another resampling.
   void settle() {
-    if (resampled_ || normalize_ || erasures_) floats();
+    if (sampling_ != Sampling::none || colors_ || normalize_ || erasures_) floats();
   }
+  bool is_settled() const;
   void start(Pass& pass) const;
   void start_plain(Pass& pass) const;
-  void start_resampling(Pass& pass) const;
+  void start_affine(Pass& pass) const;
+  void start_resize(Pass& pass) const;
+  void affine_row_at(int row, Pass& pass, float* const* planes) const;
+  void resize_row(int row, const Pass& pass, float* const* planes) const;
   bool fills_are_bytes() const;
   template <class T>
   void fill_bordered(T* plane, int stride, int channel) const;
   void plain_row(int row, const Pass& pass, float* const* planes) const;
   void border(int from, int to, int source_row, const Pass& pass, float* const* planes) const;
   void fill(int from, int to, int code, const Pass& pass, float* const* planes) const;
-  void erase_row(int row, const Pass& pass, float* const* planes) const;
+  void erase_row(int row, float* const* planes) const;
 
   const Operation* operations_;
   SampleKey who_;
@@ -125,11 +142,16 @@ class Canvas {
   Pixels pixels_;
   int channels_;
   Axis y_, x_;              // index maps of the pixels
-  bool resampled_ = false;  // then `map_`, then index maps without padding
+  float* planes_ = nullptr;  // of a canvas of floats
+  Sampling sampling_ = Sampling::none;
+  Axis after_y_, after_x_;  // index maps of the resampled picture, never padded
   Affine map_;
   u32 affine_flags_ = 0;
   int affine_operation_ = 0;
-  Axis after_y_, after_x_;
+  u32 filter_ = 0;
+  int resized_height_ = 0, resized_width_ = 0;
+  ColorStep color_[MAX_COLORS];
+  int colors_ = 0;
   const Operation* normalize_ = nullptr;
   Erasure erased_[MAX_OPERATIONS];
   int erasures_ = 0;

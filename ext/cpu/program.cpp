@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "canvas.h"
+#include "effects.h"
 
 namespace rn {
 
@@ -95,6 +96,22 @@ bool move_pixels(Canvas& canvas, const Operation& op, int index) {
   }
 }
 
+// Resize: to a fixed size, or the shorter side to size[0].
+void resize(Canvas& canvas, const Operation& op) {
+  const i64 h = canvas.height(), w = canvas.width(), side = op.size[0];
+  if (op.size[1] != 0)
+    canvas.resize(op.size[0], op.size[1], op.flags);
+  else if (h <= w)
+    canvas.resize(static_cast<int>(side), static_cast<int>(side * w / h), op.flags);
+  else
+    canvas.resize(static_cast<int>(side * h / w), static_cast<int>(side), op.flags);
+}
+
+void resized_crop(Canvas& canvas, const Operation& op) {
+  canvas.crop(draw_resized_crop(op, canvas.who(), canvas.height(), canvas.width()));
+  canvas.resize(op.size[0], op.size[1], op.flags);
+}
+
 void apply(Canvas& canvas, const Operation& op, int index) {
   if (move_pixels(canvas, op, index)) return;
   const int height = canvas.height(), width = canvas.width();
@@ -102,6 +119,14 @@ void apply(Canvas& canvas, const Operation& op, int index) {
     case OP_AFFINE:
       canvas.affine(affine_of(draw_affine(op, canvas.who(), height, width), op.flags), op.flags, index);
       return;
+    case OP_RESIZE: resize(canvas, op); return;
+    case OP_RESIZED_CROP: resized_crop(canvas, op); return;
+    case OP_JITTER: jitter(canvas, op); return;
+    case OP_GRAYSCALE: grayscale(canvas, op); return;
+    case OP_AUTOCONTRAST: random_autocontrast(canvas, op); return;
+    case OP_BLUR: blur(canvas, op); return;
+    case OP_TRIVIAL:
+    case OP_RANDAUGMENT: automatic(canvas, op, index); return;
     case OP_NORMALIZE: canvas.normalize(op); return;
     case OP_ERASE: canvas.erase(draw_erase(op, canvas.who(), height, width), op); return;
     case OP_CUTOUT: canvas.erase(draw_cutout(op, canvas.who(), height, width), op); return;

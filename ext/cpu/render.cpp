@@ -4,6 +4,7 @@
 
 #include "canvas.h"
 #include "renaissance/pixels.h"
+#include "renaissance/taps.h"
 
 namespace rn {
 
@@ -12,22 +13,31 @@ struct Canvas::Pass {
   // Index maps only: what stands left and right of the plain stretch, per column.
   int* codes = nullptr;  // of columns [0, begin) and [end, width), as Axis::at gives them
   bool uniform = true;   // each side is one constant fill
-  // Resampling only.
+  // Affine map only.
   AffineRow row;
   const u16* pairs[MAX_CHANNELS];
   const float* planes[MAX_CHANNELS];
   bool as_bytes = false;
+  // Resize only.
+  Taps taps;              // of the output columns, in their order
+  float* weights;         // room for those of one output row
+  float* line;            // one input row, blended from several
+  const void** sources;   // the rows it is blended from
+  // Whether producing a row already normalises it.
+  bool is_normalized = false;
 };
 
 void Canvas::start(Pass& pass) const {
+  pass.is_normalized = normalize_ && !colors_ && sampling_ != Sampling::resize;
   for (int c = 0; c < channels_; ++c) {
-    pass.scale[c] = normalize_ ? normalize_->value[c] : 1.0f;
-    pass.shift[c] = normalize_ ? normalize_->value[MAX_CHANNELS + c] : 0.0f;
+    pass.scale[c] = pass.is_normalized ? normalize_->value[c] : 1.0f;
+    pass.shift[c] = pass.is_normalized ? normalize_->value[MAX_CHANNELS + c] : 0.0f;
   }
-  if (resampled_)
-    start_resampling(pass);
-  else
-    start_plain(pass);
+  switch (sampling_) {
+    case Sampling::none: start_plain(pass); break;
+    case Sampling::affine: start_affine(pass); break;
+    case Sampling::resize: start_resize(pass); break;
+  }
 }
 
 void Canvas::start_plain(Pass& pass) const {
@@ -89,7 +99,7 @@ void Canvas::fill_bordered(T* plane, int stride, int channel) const {
   }
 }
 
-void Canvas::start_resampling(Pass& pass) const {
+void Canvas::start_affine(Pass& pass) const {
   const int h = y_.size(), w = x_.size(), stride = (w + 3 + 15) / 16 * 16;
   pass.row.center = static_cast<float>(w - 1) * 0.5f;
   pass.row.first = after_x_.first();
@@ -170,7 +180,7 @@ void Canvas::plain_row(int row, const Pass& pass, float* const* planes) const {
   }
 }
 
-void Canvas::erase_row(int row, const Pass& pass, float* const* planes) const {
+void Canvas::erase_row(int row, float* const* planes) const {
   const int w = width();
   for (int k = 0; k < erasures_; ++k) {
     const Erasure& erasure = erased_[k];
@@ -184,31 +194,90 @@ void Canvas::erase_row(int row, const Pass& pass, float* const* planes) const {
         for (int i = from; i < to; ++i) planes[c][i] = noise_at(op, who_, element + (i - from));
         continue;
       }
-      const float value =
-          erasure.in_levels ? op.value[c] * pass.scale[c] + pass.shift[c] : op.value[c];
+      const float value = erasure.in_levels && normalize_
+                              ? op.value[c] * normalize_->value[c] + normalize_->value[MAX_CHANNELS + c]
+                              : op.value[c];
       std::fill(planes[c] + from, planes[c] + to, value);
     }
   }
 }
 
-void Canvas::render(const Sink& sink) {
+void Canvas::start_resize(Pass& pass) const {
+  const int in = x_.size(), out = after_x_.size(), most = most_taps(filter_, in, resized_width_);
+  const int most_rows = most_taps(filter_, y_.size(), resized_height_);
+  int* first = scratch_.take<int>(out);
+  int* count = scratch_.take<int>(out);
+  float* weight = scratch_.take<float>(std::size_t(out) * most);
+  for (int i = 0; i < out; ++i)
+    count[i] = taps_of(filter_, in, resized_width_, after_x_.at(i), first + i, weight + i64(i) * most);
+  pass.taps = {first, count, weight, most};
+  pass.weights = scratch_.take<float>(most_rows);
+  pass.sources = scratch_.take<const void*>(most_rows);
+  pass.line = scratch_.take<float>(std::size_t(in) * pixels_.pixel);
+}
+
+// Blends the input rows, then the pixels along the result.
+void Canvas::resize_row(int row, const Pass& pass, float* const* planes) const {
+  const RowKernels& kernels = row_kernels();
+  const int width = x_.size(), direction = x_.direction(), step = static_cast<int>(pixels_.pixel);
+  const int least = direction > 0 ? x_.first() : x_.first() - (width - 1);
+  int first;
+  const int taps = taps_of(filter_, y_.size(), resized_height_, after_y_.at(row), &first, pass.weights);
+  const float* start = pass.line + (direction > 0 ? 0 : (width - 1) * step);
+  const int lines = step == 1 ? channels_ : 1;  // planes apart, or pixels whole
+  for (int c = 0; c < lines; ++c) {
+    for (int k = 0; k < taps; ++k) {
+      const i64 at = (y_.at(first + k) - pixels_.origin_y) * pixels_.row +
+                     i64(least - pixels_.origin_x) * step + c * pixels_.channel;
+      pass.sources[k] = pixels_.bytes ? static_cast<const void*>(pixels_.bytes + at)
+                                      : static_cast<const void*>(pixels_.floats + at);
+    }
+    if (pixels_.bytes)
+      kernels.blend_bytes(reinterpret_cast<const u8* const*>(pass.sources), pass.weights, taps,
+                          width * step, pass.line);
+    else
+      kernels.blend_floats(reinterpret_cast<const float* const*>(pass.sources), pass.weights, taps,
+                           width * step, pass.line);
+    if (step == 1)
+      kernels.reduce_plane(start, direction, pass.taps, after_x_.size(), planes[c]);
+  }
+  if (step == 3)
+    kernels.reduce_rgb(start, step * direction, pass.taps, after_x_.size(), planes);
+  else if (step > 1)
+    for (int c = 0; c < channels_; ++c)
+      kernels.reduce_plane(start + c, step * direction, pass.taps, after_x_.size(), planes[c]);
+  if (filter_ == FILTER_BICUBIC)
+    for (int c = 0; c < channels_; ++c)
+      for (int i = 0; i < after_x_.size(); ++i) planes[c][i] = in_levels(planes[c][i]);
+}
+
+void Canvas::affine_row_at(int row, Pass& pass, float* const* planes) const {
+  const RowKernels& kernels = row_kernels();
+  pass.row.map = row_map(map_, after_y_.at(row), y_.size(), x_.size());
+  if (pass.as_bytes)
+    kernels.affine_pairs(pass.row, pass.pairs, channels_, pass.scale, pass.shift, planes);
+  else
+    kernels.affine_floats(pass.row, pass.planes, channels_, pass.scale, pass.shift, planes);
+}
+
+void Canvas::render(const Sink& sink, double* gray_total) {
   Pass pass;
   start(pass);
-  const RowKernels& kernels = row_kernels();
-  const int h = height();
+  const int h = height(), w = width();
   float* planes[MAX_CHANNELS];
   for (int row = 0; row < h; ++row) {
     sink.begin(row, planes);
-    if (resampled_) {
-      pass.row.map = row_map(map_, after_y_.at(row), y_.size(), x_.size());
-      if (pass.as_bytes)
-        kernels.affine_pairs(pass.row, pass.pairs, channels_, pass.scale, pass.shift, planes);
-      else
-        kernels.affine_floats(pass.row, pass.planes, channels_, pass.scale, pass.shift, planes);
-    } else {
-      plain_row(row, pass, planes);
+    switch (sampling_) {
+      case Sampling::none: plain_row(row, pass, planes); break;
+      case Sampling::affine: affine_row_at(row, pass, planes); break;
+      case Sampling::resize: resize_row(row, pass, planes); break;
     }
-    erase_row(row, pass, planes);
+    for (int k = 0; k < colors_; ++k) color_kernels().apply(color_[k], planes, channels_, w);
+    if (gray_total) *gray_total += color_kernels().gray_sum(planes, channels_, w);
+    if (normalize_ && !pass.is_normalized)
+      for (int c = 0; c < channels_; ++c)
+        row_kernels().scale(planes[c], w, normalize_->value[c], normalize_->value[MAX_CHANNELS + c]);
+    erase_row(row, planes);
     sink.end(row, planes);
   }
 }

@@ -21,6 +21,10 @@ void floats(const float* src, int step, int count, float scale, float shift, flo
   for (int i = 0; i < count; ++i) out[i] = src[i * step] * scale + shift;
 }
 
+void scale_row(float* x, int count, float scale, float shift) {
+  for (int i = 0; i < count; ++i) x[i] = x[i] * scale + shift;
+}
+
 // fetch(plane offset, dy, dx) reads one neighbour; offset is that of the upper left one.
 template <class Fetch>
 void affine_row(const AffineRow& row, float scale, float shift, float* out, const Fetch& fetch) {
@@ -71,6 +75,33 @@ void bfloat16(const float* src, int count, u16* out) {
   for (int i = 0; i < count; ++i) out[i] = to_bfloat16(src[i]);
 }
 
+template <class T>
+void blend(const T* const* rows, const float* weight, int taps, int count, float* out) {
+  for (int i = 0; i < count; ++i) {
+    float sum = weight[0] * static_cast<float>(rows[0][i]);
+    for (int k = 1; k < taps; ++k) sum = sum + weight[k] * static_cast<float>(rows[k][i]);
+    out[i] = sum;
+  }
+}
+
+float reduced(const float* at, int step, const float* weight, int taps) {
+  float even = 0.0f, odd = 0.0f;
+  for (int k = 0; k < taps; k += 2) {
+    even = even + weight[k] * at[k * step];
+    if (k + 1 < taps) odd = odd + weight[k + 1] * at[(k + 1) * step];
+  }
+  return even + odd;
+}
+
+void reduce_plane(const float* row, int step, const Taps& taps, int count, float* out) {
+  for (int i = 0; i < count; ++i)
+    out[i] = reduced(row + taps.first[i] * step, step, taps.weight + i * taps.most, taps.count[i]);
+}
+
+void reduce_rgb(const float* row, int step, const Taps& taps, int count, float* const* out) {
+  for (int c = 0; c < 3; ++c) reduce_plane(row + c, step, taps, count, out[c]);
+}
+
 void interleave(const float* const* src, int planes, int channels, int count, float* out) {
   for (int i = 0; i < count; ++i)
     for (int c = 0; c < channels; ++c) out[i * channels + c] = c < planes ? src[c][i] : 0.0f;
@@ -81,8 +112,9 @@ std::atomic<const RowKernels*> chosen{nullptr};
 }  // namespace
 
 const RowKernels& portable_rows() {
-  static const RowKernels kernels = {bytes,      rgb,     floats,   affine_pairs, affine_floats,
-                                     pair_bytes, float16, bfloat16, interleave};
+  static const RowKernels kernels = {
+      bytes,       rgb,      floats,   scale_row,   affine_pairs, affine_floats, pair_bytes,
+      float16,     bfloat16, blend<u8>, blend<float>, reduce_rgb, reduce_plane, interleave};
   return kernels;
 }
 

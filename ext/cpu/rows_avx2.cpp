@@ -87,6 +87,13 @@ RN_AVX2 void floats(const float* src, int step, int count, float scale, float sh
   }
 }
 
+RN_AVX2 void scale_row(float* x, int count, float scale, float shift) {
+  const __m256 a = _mm256_set1_ps(scale), b = _mm256_set1_ps(shift);
+  int i = 0;
+  for (; i + 8 <= count; i += 8) _mm256_storeu_ps(x + i, scaled(_mm256_loadu_ps(x + i), a, b));
+  for (; i < count; ++i) x[i] = x[i] * scale + shift;
+}
+
 struct Place {
   __m256 fx, fy;
   __m256i at;
@@ -209,6 +216,91 @@ RN_AVX2 void bfloat16(const float* src, int count, u16* out) {
   for (; i < count; ++i) out[i] = to_bfloat16(src[i]);
 }
 
+RN_AVX2 inline __m256 eight(const u8* at) {
+  return widen(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at)));
+}
+RN_AVX2 inline __m256 eight(const float* at) { return _mm256_loadu_ps(at); }
+
+template <class T>
+RN_AVX2 inline void blend(const T* const* rows, const float* weight, int taps, int count,
+                          float* out) {
+  int i = 0;
+  for (; i + 32 <= count; i += 32) {
+    __m256 w = _mm256_broadcast_ss(weight);
+    __m256 a = _mm256_mul_ps(w, eight(rows[0] + i)), b = _mm256_mul_ps(w, eight(rows[0] + i + 8));
+    __m256 c = _mm256_mul_ps(w, eight(rows[0] + i + 16)), d = _mm256_mul_ps(w, eight(rows[0] + i + 24));
+    for (int k = 1; k < taps; ++k) {
+      const T* row = rows[k] + i;
+      w = _mm256_broadcast_ss(weight + k);
+      a = _mm256_add_ps(a, _mm256_mul_ps(w, eight(row)));
+      b = _mm256_add_ps(b, _mm256_mul_ps(w, eight(row + 8)));
+      c = _mm256_add_ps(c, _mm256_mul_ps(w, eight(row + 16)));
+      d = _mm256_add_ps(d, _mm256_mul_ps(w, eight(row + 24)));
+    }
+    _mm256_storeu_ps(out + i, a);
+    _mm256_storeu_ps(out + i + 8, b);
+    _mm256_storeu_ps(out + i + 16, c);
+    _mm256_storeu_ps(out + i + 24, d);
+  }
+  for (; i + 8 <= count; i += 8) {
+    __m256 sum = _mm256_mul_ps(_mm256_broadcast_ss(weight), eight(rows[0] + i));
+    for (int k = 1; k < taps; ++k)
+      sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_broadcast_ss(weight + k), eight(rows[k] + i)));
+    _mm256_storeu_ps(out + i, sum);
+  }
+  for (; i < count; ++i) {
+    float sum = weight[0] * static_cast<float>(rows[0][i]);
+    for (int k = 1; k < taps; ++k) sum = sum + weight[k] * static_cast<float>(rows[k][i]);
+    out[i] = sum;
+  }
+}
+
+RN_AVX2 void blend_bytes(const u8* const* rows, const float* weight, int taps, int count,
+                         float* out) {
+  blend(rows, weight, taps, count, out);
+}
+
+RN_AVX2 void blend_floats(const float* const* rows, const float* weight, int taps, int count,
+                          float* out) {
+  blend(rows, weight, taps, count, out);
+}
+
+// One output pixel in four lanes, the last one of them idle.
+RN_AVX2 inline __m128 reduced(const float* at, int step, const float* weight, int taps) {
+  __m128 even = _mm_setzero_ps(), odd = _mm_setzero_ps();
+  int k = 0;
+  for (; k + 1 < taps; k += 2, at += 2 * step) {
+    even = _mm_add_ps(even, _mm_mul_ps(_mm_broadcast_ss(weight + k), _mm_loadu_ps(at)));
+    odd = _mm_add_ps(odd, _mm_mul_ps(_mm_broadcast_ss(weight + k + 1), _mm_loadu_ps(at + step)));
+  }
+  if (k < taps)
+    even = _mm_add_ps(even, _mm_mul_ps(_mm_broadcast_ss(weight + k), _mm_loadu_ps(at)));
+  return _mm_add_ps(even, odd);
+}
+
+RN_AVX2 void reduce_rgb(const float* row, int step, const Taps& taps, int count,
+                        float* const* out) {
+  int i = 0;
+  for (; i + 4 <= count; i += 4) {
+    __m128 p[4];
+    for (int j = 0; j < 4; ++j)
+      p[j] = reduced(row + taps.first[i + j] * step, step, taps.weight + (i + j) * taps.most,
+                     taps.count[i + j]);
+    _MM_TRANSPOSE4_PS(p[0], p[1], p[2], p[3]);
+    for (int c = 0; c < 3; ++c) _mm_storeu_ps(out[c] + i, p[c]);
+  }
+  for (; i < count; ++i) {
+    float pixel[4];
+    _mm_storeu_ps(pixel, reduced(row + taps.first[i] * step, step, taps.weight + i * taps.most,
+                                 taps.count[i]));
+    for (int c = 0; c < 3; ++c) out[c][i] = pixel[c];
+  }
+}
+
+void reduce_plane(const float* row, int step, const Taps& taps, int count, float* out) {
+  portable_rows().reduce_plane(row, step, taps, count, out);
+}
+
 RN_AVX2 void interleave4(const float* const* src, int planes, int count, float* out) {
   const __m256 zero = _mm256_setzero_ps();
   for (int i = 0; i < count; i = next_group(i, count)) {
@@ -240,8 +332,9 @@ void interleave(const float* const* src, int planes, int channels, int count, fl
 }  // namespace
 
 const RowKernels* avx2_rows() {
-  static const RowKernels kernels = {bytes,      rgb,     floats,   affine_pairs, affine_floats,
-                                     pair_bytes, float16, bfloat16, interleave};
+  static const RowKernels kernels = {
+      bytes,       rgb,      floats,   scale_row,   affine_pairs, affine_floats, pair_bytes,
+      float16,     bfloat16, blend_bytes, blend_floats, reduce_rgb, reduce_plane, interleave};
   static const bool there = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
   return there ? &kernels : nullptr;
 }

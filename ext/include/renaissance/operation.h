@@ -11,6 +11,7 @@ constexpr u32 PROGRAM_MAGIC = 0x50414E52u;  // "RNAP"
 constexpr u32 PROGRAM_VERSION = 1;
 constexpr int MAX_CHANNELS = 4;
 constexpr int MAX_OPERATIONS = 32;
+constexpr int MAX_BLUR = 63;  // taps of a blur along one axis
 
 enum OperationKind : u32 {
   OP_PAD = 1,            // size: left, top, right, bottom; flags: PadMode; value: fill
