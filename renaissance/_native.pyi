@@ -122,3 +122,69 @@ class Feed:
     @property
     def is_closed(self) -> bool: ...
     def stats(self) -> dict[str, float]: ...
+
+SCALARS_BYTES: int
+MAX_ROWS: int
+CHUNK: int
+MAX_DIMS: int
+
+def scalars_layout() -> dict[str, tuple[int, str, int]]: ...
+def derive_scalars(scalars: int) -> None: ...
+def step_scalars(scalars: int, partials: int, count: int) -> None: ...
+def count_micro_step(scalars: int, is_first: bool, weight: int) -> None: ...
+def update_range(
+    kernel: str,
+    w: int,
+    g: int,
+    m: int,
+    v: int,
+    a: int,
+    a_type: int,
+    begin: int,
+    count: int,
+    scalars: int,
+    row: int,
+    threads: int,
+) -> None: ...
+def update_lars(
+    kernel: str,
+    w: int,
+    g: int,
+    m: int,
+    a: int,
+    a_type: int,
+    n: int,
+    rows: int,
+    chunks: int,
+    begin: int,
+    count: int,
+    scalars: int,
+    row: int,
+    threads: int,
+) -> None: ...
+def trust_ratios(
+    w: int,
+    g: int,
+    n: int,
+    rows: int,
+    chunks: int,
+    begin: int,
+    count: int,
+    w_partials: int,
+    g_partials: int,
+    scalars: int,
+    row: int,
+    threads: int,
+) -> None: ...
+def check_range(
+    g: int, rows: int, chunks: int, count: int, partials: int, threads: int
+) -> None: ...
+def fold_partials(partials: int, count: int) -> float: ...
+def gather(
+    rows: int, chunks: int, count: int, g: int, is_sum: bool, partials: int, threads: int
+) -> None: ...
+def average_ranges(rows: int, count: int, scalars: int, threads: int) -> None: ...
+def exchange_ranges(rows: int, count: int, threads: int) -> None: ...
+def round_range(w: int, a: int, a_type: int, count: int, threads: int) -> None: ...
+def restore_buffers(target: int, source: int, num_bytes: int, scalars: int) -> None: ...
+def allow_avx2(allowed: bool) -> bool: ...

@@ -19,4 +19,5 @@ PYBIND11_MODULE(_native, m) {
   rn::bind_program(m);
   rn::bind_loader(m);
   rn::bind_random(m);
+  rn::bind_ranges(m);
 }

@@ -1,0 +1,82 @@
+// update_range and update_lars: the formulas of update.h over ranges.
+#include <stdexcept>
+
+#include "parallel.h"
+#include "ranges.h"
+#include "rounding.h"
+#include "wide.h"
+
+namespace rn {
+namespace {
+
+constexpr i64 BLOCK = 1024;       // elements between two visits of A; its part of W stays in cache
+constexpr i64 GRAIN = 16 * 1024;  // fewest elements worth a thread
+
+template <class Rule>
+inline void step_block(float* __restrict w, const float* __restrict g, float* __restrict m,
+                       float* __restrict v, i64 count, const Hyper& hyper) {
+  const Hyper h = hyper;
+  for (i64 i = 0; i < count; ++i) {
+    float weight = w[i];
+    float first = Rule::MOMENTS > 0 ? m[i] : 0.0f;
+    float second = Rule::MOMENTS > 1 ? v[i] : 0.0f;
+    Rule::step(weight, first, second, gradient_of(g[i], h), h);
+    w[i] = weight;
+    if (Rule::MOMENTS > 0) m[i] = first;
+    if (Rule::MOMENTS > 1) v[i] = second;
+  }
+}
+
+template <class Rule>
+void step_range(const Regions& at, i64 begin, i64 end, const Hyper& h) {
+  run_wide([&] {
+    for (i64 i = begin; i < end; i += BLOCK) {
+      const i64 count = end - i < BLOCK ? end - i : BLOCK;
+      float* m = Rule::MOMENTS > 0 ? at.m + i : nullptr;
+      float* v = Rule::MOMENTS > 1 ? at.v + i : nullptr;
+      step_block<Rule>(at.w + i, at.g + i, m, v, count, h);
+      if (at.a != nullptr) round_block(at.w + i, at.a + i, at.a_type, count);
+    }
+  });
+}
+
+using Step = void (*)(const Regions&, i64, i64, const Hyper&);
+
+Step step_of(const std::string& kernel) {
+  if (kernel == "sgd") return step_range<Sgd>;
+  if (kernel == "momentum") return step_range<Momentum>;
+  if (kernel == "nesterov") return step_range<Nesterov>;
+  if (kernel == "adam") return step_range<Adam>;
+  if (kernel == "adamw") return step_range<AdamW>;
+  if (kernel == "lars") return step_range<Lars>;
+  if (kernel == "lars_nesterov") return step_range<LarsNesterov>;
+  throw std::invalid_argument("no update kernel is called '" + kernel + "'");
+}
+
+}  // namespace
+
+void update_range(const std::string& kernel, const Regions& at, i64 begin, i64 count,
+                  const Scalars& s, int row, int threads) {
+  const Step step = step_of(kernel);
+  if (is_skipped(s)) return;
+  const Hyper h = hyper_of(s, row);
+  parallel_for(count, GRAIN, threads,
+               [&](i64 first, i64 last) { step(at, begin + first, begin + last, h); });
+}
+
+void update_lars(const std::string& kernel, const Regions& at, const float* n, const Chunks& chunks,
+                 const Scalars& s, int row, int threads) {
+  const Step step = step_of(kernel);
+  if (is_skipped(s)) return;
+  parallel_for(chunks.count, GRAIN / CHUNK, threads, [&](i64 first, i64 last) {
+    for (i64 c = chunks.first + first; c < chunks.first + last; ++c) {
+      const TensorRow& tensor = chunks.rows[chunks.chunk[c].row];
+      const Stretch stretch = stretch_of(tensor, chunks.chunk[c]);
+      Hyper h = hyper_of(s, row);
+      h.lr = h.lr * n[tensor.slot];
+      step(at, stretch.begin, stretch.end, h);
+    }
+  });
+}
+
+}  // namespace rn

@@ -1,0 +1,150 @@
+"""Range operations on the CPU: each is one native call with addresses and lengths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from renaissance import _native
+from renaissance.range_tables import DTYPES, GatherTable, Tables, average_rows
+from renaissance.scalars import Scalars
+
+if TYPE_CHECKING:
+    from renaissance.arena import Memory
+    from renaissance.operations import RangeOp
+
+
+class HostRanges:
+    """Runs range operations over regions in host memory.
+
+    Args:
+        memory: The allocated plan.
+        tables: Its tables.
+        scalars: Region S.
+        threads: 0 for as many as the process may use.
+    """
+
+    def __init__(self, memory: Memory, tables: Tables, scalars: Scalars, threads: int) -> None:
+        self._memory, self._tables, self._scalars, self._threads = memory, tables, scalars, threads
+        has = memory.plan.has
+        self._at = {
+            name: memory.address(name) if has(name) and memory.region(name).numel() else 0
+            for name in ("W", "A", "G", "M", "V", "N", "B", "B'")
+        }
+        self._a_type = DTYPES[memory.region("A").dtype] if has("A") else 0
+        self._averages = average_rows(memory) if has("E") else None
+        self._shadow = memory.region("B'") if has("B'") else torch.empty(0, dtype=torch.uint8)
+
+    def snapshot(self) -> None:
+        """B' = B."""
+        if self._shadow.numel():
+            self._shadow.copy_(self._memory.region("B")[: self._shadow.numel()])
+
+    def gather(self, gradients: GatherTable, is_sum: bool, weight: torch.Tensor | None) -> None:
+        """G = or += the gradients; partial sums; the micro-step is counted."""
+        tables = self._tables
+        _native.gather(
+            gradients.rows.data_ptr(),
+            tables.chunks.data_ptr(),
+            tables.num_chunks,
+            self._at["G"],
+            is_sum,
+            tables.partials.data_ptr(),
+            self._threads,
+        )
+        address = 0 if weight is None else weight.data_ptr()
+        _native.count_micro_step(self._scalars.address, not is_sum, address)
+
+    def check(self) -> None:
+        """Partial sums of G as it stands."""
+        tables = self._tables
+        _native.check_range(
+            self._at["G"],
+            tables.rows.data_ptr(),
+            tables.chunks.data_ptr(),
+            tables.num_chunks,
+            tables.partials.data_ptr(),
+            self._threads,
+        )
+
+    def run(self, op: RangeOp) -> None:
+        """One operation of ``Updater.ops`` after the gather."""
+        scalars = self._scalars.address
+        if op.kernel == "scalars":
+            _native.step_scalars(scalars, self._tables.partials.data_ptr(), self._tables.num_chunks)
+        elif op.kernel == "norms":
+            self._trust_ratios(op)
+        elif op.kernel == "average":
+            assert self._averages is not None
+            rows = self._averages
+            _native.average_ranges(rows.ctypes.data, rows.size, scalars, self._threads)
+        elif op.kernel == "restore":
+            _native.restore_buffers(self._at["B"], self._at["B'"], op.count, scalars)
+        elif op.kernel.startswith("lars"):
+            self._update_lars(op)
+        else:
+            self._update(op)
+
+    def exchange(self) -> None:
+        """Swaps E with W and B; A follows W."""
+        assert self._averages is not None
+        _native.exchange_ranges(self._averages.ctypes.data, self._averages.size, self._threads)
+        if self._at["A"]:
+            count = self._memory.region("W").numel()
+            _native.round_range(self._at["W"], self._at["A"], self._a_type, count, self._threads)
+
+    def _update(self, op: RangeOp) -> None:
+        at = self._at
+        _native.update_range(
+            op.kernel,
+            at["W"],
+            at["G"],
+            at["M"],
+            at["V"],
+            at["A"],
+            self._a_type,
+            op.begin,
+            op.count,
+            self._scalars.address,
+            op.row,
+            self._threads,
+        )
+
+    def _update_lars(self, op: RangeOp) -> None:
+        at, tables = self._at, self._tables
+        first, count = tables.chunk_range(op.begin, op.count)
+        _native.update_lars(
+            op.kernel,
+            at["W"],
+            at["G"],
+            at["M"],
+            at["A"],
+            self._a_type,
+            at["N"],
+            tables.rows.data_ptr(),
+            tables.chunks.data_ptr(),
+            first,
+            count,
+            self._scalars.address,
+            op.row,
+            self._threads,
+        )
+
+    def _trust_ratios(self, op: RangeOp) -> None:
+        at, tables = self._at, self._tables
+        first, count = tables.chunk_range(op.begin, op.count)
+        _native.trust_ratios(
+            at["W"],
+            at["G"],
+            at["N"],
+            tables.rows.data_ptr(),
+            tables.chunks.data_ptr(),
+            first,
+            count,
+            tables.w_partials.data_ptr(),
+            tables.g_partials.data_ptr(),
+            self._scalars.address,
+            op.row,
+            self._threads,
+        )

@@ -1,0 +1,114 @@
+"""Range operations: what happens between the gradients and the next forward, as data.
+
+`Updater` turns an optimizer value and a memory plan into an ordered list of `RangeOp`, a constant
+number whatever the number of layers, and runs them on the regions: natively on the CPU, as NVRTC
+kernels on torch's current stream on CUDA. Formulas stand in ``ext/include/renaissance/update.h``,
+the decisions of a step in ``scalars.h``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from renaissance.host_ranges import HostRanges
+from renaissance.operations import BEFORE_DECISION, operations, recipe, rows
+from renaissance.range_tables import GatherTable, Tables
+from renaissance.scalars import Scalars
+
+if TYPE_CHECKING:
+    from renaissance.arena import Memory
+    from renaissance.ema import Clip, Ema
+    from renaissance.optim import Optimizer
+
+
+class Updater:
+    """The operations of a plan under a recipe, and the tables they need.
+
+    Args:
+        memory: The allocated plan; its regions must fit the optimizer's moments.
+        optimizer: An optimizer value.
+        clip: A `Clip` value, or None.
+        ema: An `Ema` value, or None; the plan must have region E (`Memory.restart_average`
+            gives it its first value).
+        loss_scaling: Whether the loss scale moves (16-mixed); else it is 1 for ever.
+        nominal: Loss weight of a full window: batch size for unweighted means over samples.
+        threads: CPU threads, 0 for all; results do not depend on it.
+        max_skipped: Consecutive skipped steps after which the run stops; 0: never.
+
+    A window is: `snapshot_buffers`, then per micro-batch forward, backward from
+    ``scalars.view("seed_scale")`` and `gather`, then `finish`.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a recipe are separate values
+        self,
+        memory: Memory,
+        optimizer: Optimizer,
+        *,
+        clip: Clip | None = None,
+        ema: Ema | None = None,
+        loss_scaling: bool = False,
+        nominal: float = 1.0,
+        threads: int = 0,
+        max_skipped: int = 50,
+    ) -> None:
+        if not (nominal > 0 and nominal < float("inf")):
+            raise ValueError(f"nominal = {nominal!r} is not allowed; it takes a number above 0")
+        self.memory, self.optimizer = memory, optimizer
+        self.has_ema = ema is not None
+        self.scalars = Scalars(memory.region("S"))
+        self.tables = Tables(memory)
+        self.device = memory.region("W").device
+        self.ops = operations(memory.plan, optimizer, self.has_ema)
+        self._ranges = HostRanges(memory, self.tables, self.scalars, threads)
+        self._gradients = GatherTable(self.tables.parameters, self.device)
+        self.scalars.write(
+            **recipe(optimizer, clip, ema, loss_scaling),
+            **rows(memory.plan, optimizer),
+            nominal=nominal,
+            max_skipped=max_skipped,
+        )
+
+    def snapshot_buffers(self) -> None:
+        """B to its shadow B', before the first forward of a window."""
+        self._ranges.snapshot()
+
+    def gather(
+        self,
+        grads: Sequence[torch.Tensor | None],
+        accumulate: bool = False,
+        weight: torch.Tensor | None = None,
+    ) -> None:
+        """Gradients into G: one micro-step.
+
+        Args:
+            grads: In the order of ``memory.plan.parameters``; float32, bfloat16 or float16 of any
+                strides; None stands for zeros.
+            accumulate: Add to G (a later micro-step of the window) instead of writing it.
+            weight: Loss weight of the micro-batch, 0-d float32 on the device; None: the window
+                counts as a full one.
+        """
+        if self._gradients.fill(grads):
+            self._gradients.upload()
+        self._ranges.gather(self._gradients, accumulate, weight)
+
+    def check(self) -> None:
+        """Recompute the sums of squares from G, after something else has written it."""
+        self._ranges.check()
+
+    def finish(self) -> None:
+        """The window's decision, then updates, averages and buffers accordingly."""
+        for op in self.ops:
+            if op.name not in BEFORE_DECISION:
+                self._ranges.run(op)
+
+    def exchange_ema(self) -> None:
+        """Swap E with W and B and round A anew; the same call again restores every bit."""
+        self._ranges.exchange()
+
+    def first_non_finite(self) -> str | None:
+        """Name of the first parameter whose gradient was not finite in the last window."""
+        chunk = self.scalars["bad_chunk"]
+        return None if chunk < 0 else self.tables.name_of_chunk(chunk)
