@@ -45,9 +45,7 @@ def trust_ratio(w, g, *, trust_coefficient, weight_decay, eps):
 
 
 def _lars(w, g, state, *, lr, momentum, nesterov=False, weight_decay, trust_coefficient, eps, **_):
-    eta = trust_ratio(
-        w, g, trust_coefficient=trust_coefficient, weight_decay=weight_decay, eps=eps
-    )
+    eta = trust_ratio(w, g, trust_coefficient=trust_coefficient, weight_decay=weight_decay, eps=eps)
     g = lr * eta * (g + weight_decay * w)
     state["m"] = momentum * state["m"] + g
     return w - (g + momentum * state["m"] if nesterov else state["m"])

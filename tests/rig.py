@@ -29,7 +29,7 @@ class Rig:
         optimizer: An optimizer value.
         module: Seeded and made by `small_net` if None.
         plan: Keywords of ``MemoryPlan.build`` beyond what the optimizer asks for.
-        updater: Keywords of `Updater`.
+        updater: Keywords of `Updater`; one thread unless it says otherwise.
     """
 
     def __init__(self, optimizer, module=None, *, device=DEVICE, plan=(), seed=0, **updater):
@@ -48,7 +48,7 @@ class Rig:
         )
         self.memory = built.allocate(device)
         self.memory.bind(self.module)
-        self.updater = Updater(self.memory, optimizer, **updater)
+        self.updater = Updater(self.memory, optimizer, **({"threads": 1} | updater))
         self.scalars = self.updater.scalars
         self.names = [segment.name for segment in built.parameters]
 

@@ -7,7 +7,7 @@
 namespace rn {
 namespace {
 
-constexpr i64 GRAIN = 4;  // chunks
+constexpr i64 GRAIN = 8;  // chunks
 
 void load_strided(const GatherRow& row, i64 begin, i64 count, float* out) {
   const void* source = reinterpret_cast<const void*>(row.source);

@@ -6,7 +6,7 @@
 namespace rn {
 namespace {
 
-constexpr i64 GRAIN = 4;  // chunks
+constexpr i64 GRAIN = 8;  // chunks
 
 // Lanes are the inner loop: independent sums, which vectorise without changing any of them.
 inline float lanes_of_chunk(const float* __restrict x, i64 count) {
