@@ -15,31 +15,22 @@ is one contiguous range that one kernel updates.
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-from collections.abc import Collection, Sequence
+import weakref
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import torch
 from torch import nn
+from typing_extensions import Self
 
-from renaissance.arena import Memory
-from renaissance.binding import check_free
+from renaissance.arena import Arena
+from renaissance.binding import Binding, check_free
+from renaissance.layout import Layout
 from renaissance.segments import (
-    BIAS_LIKE,
-    BUFFERS,
-    MEANINGS,
     REGION_ALIGNMENT,
-    SHARED,
     WEIGHTS,
-    Region,
     Segment,
-    UpdateRange,
     aligned,
-    arena_bytes,
     lay_out,
     place,
     update_ranges,
@@ -53,26 +44,11 @@ from renaissance.survey import (
     parameters_of,
     survey,
 )
-from renaissance.tables import human, table
 
 
 @dataclass(frozen=True)
-class MemoryPlan:
-    """Where everything is, as values. Two equal plans have the same regions, offsets and ranges.
-
-    Attributes:
-        regions: In memory order; C is on the host, all others in one arena on the device.
-        segments: Parameters in memory order (region W), then buffers (region B).
-        ranges: What one kernel updates; padding included, frozen and unused tensors not.
-        counters: Names of the ``num_batches_tracked`` that a bound module does without.
-        snapshot: The parts of region C, with their offsets in it.
-    """
-
-    regions: tuple[Region, ...]
-    segments: tuple[Segment, ...]
-    ranges: tuple[UpdateRange, ...]
-    counters: tuple[str, ...]
-    snapshot: tuple[Region, ...]
+class MemoryPlan(Layout):
+    """The layout of a module and its recipe: build it, look at it, allocate it."""
 
     @classmethod
     def build(  # noqa: PLR0913 - one keyword for each thing a recipe can ask for
@@ -155,86 +131,6 @@ class MemoryPlan:
         counters = tuple(counter.name for counter in counters_of(module))
         return cls(regions, segments, ranges, counters, parts)
 
-    # -- questions -----------------------------------------------------------------------------
-
-    @cached_property
-    def parameters(self) -> tuple[Segment, ...]:
-        """The trained segments in memory order: the order of gradients everywhere."""
-        return tuple(segment for segment in self.segments if segment.trainable)
-
-    @property
-    def trust_segments(self) -> tuple[Segment, ...]:
-        """The segments with a slot in N, in the order of their slots."""
-        return tuple(segment for segment in self.parameters if segment.group == WEIGHTS)
-
-    def has(self, region: str) -> bool:
-        """Whether the plan has this region."""
-        return any(region == known.name for known in self.regions)
-
-    def region(self, name: str) -> Region:
-        """The region of this name."""
-        for region in self.regions:
-            if region.name == name:
-                return region
-        raise ValueError(
-            f"the plan has no region {name!r}; it has {', '.join(r.name for r in self.regions)}"
-        )
-
-    def segment(self, name: str) -> Segment:
-        """The segment of a parameter or buffer, by any of its names."""
-        segment = self._by_name.get(name)
-        if segment is None:
-            raise ValueError(
-                f"the plan has no tensor {name!r}; it has {len(self.segments)}, "
-                f"such as {', '.join(repr(s.name) for s in self.segments[:3])}"
-            )
-        return segment
-
-    def range(self, region: str, group: str) -> tuple[int, int]:
-        """(offset, count) in elements of what is trained of a group, padding included.
-
-        For "buffers": the float32 buffers that forward changes, in B, B' or E.
-        """
-        planned = self.region(region)
-        if group == BUFFERS and region in ("B", "B'", "E"):
-            return (self.region("W").count if region == "E" else 0), self.averaged
-        if group not in (BIAS_LIKE, WEIGHTS) or region not in SHARED:
-            raise ValueError(
-                f"region {planned.name!r} has no group {group!r}: {', '.join(SHARED)} have "
-                f"{BIAS_LIKE!r} and {WEIGHTS!r}; B, B' and E have {BUFFERS!r}"
-            )
-        mine = [r for r in self.ranges if r.group == group]
-        if not mine:
-            return 0, 0
-        return mine[0].begin, mine[-1].end - mine[0].begin
-
-    @property
-    def averaged(self) -> int:
-        """Elements at the start of B that E averages, padding included."""
-        return sum(aligned(segment.count) for segment in self.segments if segment.averaged)
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of the arena on the device."""
-        return arena_bytes(self.regions)
-
-    @property
-    def host_bytes(self) -> int:
-        """Bytes of pinned host memory (region C)."""
-        return sum(r.nbytes for r in self.regions if r.on_host)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The plan as numbers and texts."""
-        return {
-            field.name: [_plain(item) for item in getattr(self, field.name)]
-            for field in dataclasses.fields(self)
-        }
-
-    def hash(self) -> str:
-        """SHA-256 of `to_dict`, hexadecimal; the same in every process."""
-        text = json.dumps({"format": 1, **self.to_dict()}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
-
     def check_fits(self, module: nn.Module) -> None:
         """ValueError unless the module has exactly the plan's tensors."""
         found = [*parameters_of(module), *buffers_of(module)]
@@ -250,8 +146,6 @@ class MemoryPlan:
                 f"(planned {planned.get(wrong[0][0])}, found {shapes.get(wrong[0][0])})"
             )
 
-    # -- allocation and text -------------------------------------------------------------------
-
     def allocate(self, device: str | torch.device) -> Memory:
         """All regions, zeroed, on a CPU or CUDA device.
 
@@ -263,91 +157,168 @@ class MemoryPlan:
             raise ValueError(f"device = {str(device)!r} is not allowed; it takes 'cpu' or 'cuda'")
         return Memory(self, chosen)
 
-    def to_text(self) -> str:
-        """Every region, range and tensor with offset and size, for people."""
-        return "\n".join(
-            [
-                f"memory plan: {human(self.total_bytes)} on the device"
-                + (f", {human(self.host_bytes)} pinned on the host" if self.host_bytes else "")
-                + f", hash {self.hash()[:16]}",
-                *self._region_lines(),
-                *self._range_lines(),
-                *self._segment_lines(),
-            ]
-        )
 
-    def _region_lines(self) -> list[str]:
-        rows: list[Sequence[str]] = [("region", "offset", "elements", "dtype", "size")]
-        for region in self.regions:
-            place = "host" if region.on_host else f"{region.offset_bytes:,}"
-            rows.append(
-                (
-                    f"{region.name:<3} {MEANINGS[region.name]}",
-                    place,
-                    f"{region.count:,}",
-                    str(region.dtype).removeprefix("torch."),
-                    human(region.nbytes),
-                )
-            )
-        return ["", *table(rows, right=(1, 2, 4))]
+class Memory:
+    """The regions of a plan on one device, and the module that is bound to them.
 
-    def _range_lines(self) -> list[str]:
-        rows: list[Sequence[str]] = [
-            ("range", "begin", "elements", "tensors", "lr factor", "weight decay")
-        ]
-        for item in self.ranges:
-            inside = [s for s in self.parameters if item.begin <= s.offset < item.end]
-            tensors = [s for s in inside if s.group == item.group]
-            decay = "yes" if item.decay else "no"
-            rows.append(
-                (
-                    item.group,
-                    f"{item.begin:,}",
-                    f"{item.count:,}",
-                    f"{len(tensors)}",
-                    f"{item.lr_factor:g}",
-                    decay,
-                )
-            )
-        return ["", *table(rows, right=(1, 2, 3, 4))]
+    Made by `MemoryPlan.allocate`. Close it, use it as a context manager, or let it be collected:
+    each way the module gets its own float32 tensors back. Tensors taken from here keep the bytes
+    alive for as long as they live.
 
-    def _segment_lines(self) -> list[str]:
-        rows: list[Sequence[str]] = [
-            ("tensor", "region", "group", "kind", "offset", "shape", "size", "")
-        ]
-        for segment in self.segments:
-            notes = [segment.state] if segment.state in ("frozen", "unused") else []
-            notes += ["16-bit in A"] if segment.working else []
-            notes += ["channels-last"] if segment.channels_last else []
-            notes += [f"also {', '.join(segment.tied)}"] if segment.tied else []
-            rows.append(
-                (
-                    segment.name,
-                    segment.region,
-                    segment.group,
-                    segment.kind,
-                    f"{segment.offset:,}",
-                    "x".join(map(str, segment.shape)) or "scalar",
-                    human(segment.nbytes),
-                    "; ".join(notes),
-                )
-            )
-        lines = ["", *table(rows, right=(4, 6))]
-        if self.counters:
-            lines += ["", f"{len(self.counters)} num_batches_tracked counters in S"]
-        return lines
+    Attributes:
+        plan: The plan.
+        device: Where all regions but C live.
+    """
 
-    @cached_property
-    def _by_name(self) -> dict[str, Segment]:
-        return {name: segment for segment in self.segments for name in segment.names}
+    def __init__(self, plan: MemoryPlan, device: torch.device) -> None:
+        self.plan, self.device = plan, device
+        self._arena: Arena | None = Arena(plan.regions, device)
+        self._binding: Binding | None = None
+        self._release: weakref.finalize[..., Memory] | None = None
 
+    # -- regions -------------------------------------------------------------------------------
 
-def _plain(item: Segment | Region | UpdateRange | str) -> Any:
-    """A value as JSON writes it, dtypes as texts."""
-    if isinstance(item, str):
-        return item
-    fields = dataclasses.asdict(item)
-    return {k: str(v) if isinstance(v, torch.dtype) else v for k, v in fields.items()}
+    def region(self, name: str) -> torch.Tensor:
+        """All of a region, 1-D, in the region's dtype."""
+        return self._open.region(name)
+
+    def address(self, region: str) -> int:
+        """Where a region begins."""
+        return self.region(region).data_ptr()
+
+    def view(self, region: str, name: str) -> torch.Tensor:
+        """A tensor in a region, shaped and strided like the module's.
+
+        Args:
+            region: "W", "A", "G", "M", "V" or "E" for a parameter; "B", "B'" or "E" for a buffer.
+            name: Any of the tensor's names.
+        """
+        return self._open.view(region, self.plan.segment(name))
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """A = W rounded to nearest even, where the plan has A. Call it after writing W."""
+        if self.plan.has("A"):
+            self.region("A").copy_(self.region("W"))
+
+    @torch.no_grad()
+    def restart_average(self) -> None:
+        """E = W and the floating-point buffers of B, where the plan has E."""
+        if self.plan.has("E"):
+            average, weights = self.region("E"), self.region("W")
+            average[: weights.numel()].copy_(weights)
+            offset, count = self.plan.range("B", "buffers")
+            if count:
+                average[weights.numel() :].copy_(self.region("B")[offset : offset + count])
+
+    @torch.no_grad()
+    def reset_statistics(self) -> None:
+        """Running means 0, running variances 1, ``num_batches_tracked`` 0, as constructors do."""
+        for segment in self.plan.segments:
+            if segment.kind in ("running_mean", "running_var"):
+                self.view("B", segment.name).fill_(float(segment.kind == "running_var"))
+        for name in self.batches_tracked:
+            self.set_batches_tracked(name, 0)
+
+    # -- the module ----------------------------------------------------------------------------
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The bound module, None when there is none or it no longer exists."""
+        return self._binding.module if self._binding is not None else None
+
+    def bind(self, module: nn.Module, keep_values: bool = True) -> None:
+        """Makes the regions the home of every parameter and buffer of the module.
+
+        Parameter objects stay, with new data; buffers are replaced; ``.grad`` becomes None;
+        ``num_batches_tracked`` leaves batch-norm modules and lives on in ``state_dict()``.
+
+        Args:
+            module: The module the plan was built for, or one with the same tensors.
+            keep_values: Copy its parameters into W (and round to A); otherwise they become zero,
+                for an initialisation to come. Buffers are always copied.
+
+        Raises:
+            RuntimeError: The module, or this memory, is bound already.
+            ValueError: The module's tensors are not the plan's.
+        """
+        arena = self._open
+        if self.module is not None:
+            raise RuntimeError("this memory has a module already; unbind() it first")
+        check_free(module)
+        self.plan.check_fits(module)
+        self._binding = Binding(module, self.plan.segments, arena.wrap, keep_values)
+        self._release = weakref.finalize(self, self._binding.release)
+        self._release.atexit = False
+        self.refresh()
+        self.restart_average()
+
+    def changes(self, module: nn.Module) -> list[str]:
+        """Why the module needs a new plan (frozen, unfrozen, tied, new or lost tensors), or []."""
+        return self._bound_to(module).changes()
+
+    def verify(self, module: nn.Module) -> list[str]:
+        """Copies tensors that have left their regions back in and rebinds them.
+
+        Returns:
+            Their names; nearly always empty.
+
+        Raises:
+            RuntimeError: A stranger has another shape or dtype; the module needs a new plan.
+        """
+        return self._bound_to(module).verify()
+
+    def unbind(self, module: nn.Module) -> None:
+        """The module gets its own float32 tensors, its counters, and is free for another task."""
+        self._bound_to(module)
+        self._unbind()
+
+    @property
+    def batches_tracked(self) -> dict[str, int]:
+        """``num_batches_tracked`` of the bound module by name."""
+        return self._binding.counts() if self._binding is not None else {}
+
+    def set_batches_tracked(self, name: str, value: int) -> None:
+        """Sets one of `batches_tracked`."""
+        if self._binding is None or name not in self.batches_tracked:
+            raise ValueError(f"{name!r} is no counter; these are: {list(self.batches_tracked)}")
+        self._binding.set_count(name, value)
+
+    def count_batches_with(self, batches: Callable[[], int]) -> None:
+        """Tells how many training forwards ran since binding (S holds it, skipped ones left out).
+
+        `batches_tracked` grows as this does. It is read when a value is asked for.
+        """
+        if self._binding is None:
+            raise RuntimeError("bind a module before its batches are counted")
+        self._binding.count_with(batches)
+
+    def close(self) -> None:
+        """Unbinds the module, if any, and lets go of the bytes. May be called twice."""
+        self._unbind()
+        self._arena = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _open(self) -> Arena:
+        if self._arena is None:
+            raise RuntimeError("this memory is closed; allocate the plan again")
+        return self._arena
+
+    def _bound_to(self, module: nn.Module) -> Binding:
+        if self._binding is None or self._binding.module is not module:
+            raise RuntimeError(f"this {type(module).__name__} is not bound to this memory")
+        return self._binding
+
+    def _unbind(self) -> None:
+        if self._release is not None:
+            self._release()  # runs at most once
+        self._binding = self._release = None
 
 
 def _end_bytes(segments: Sequence[Segment]) -> int:
