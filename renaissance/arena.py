@@ -15,34 +15,40 @@ class Arena:
 
     Args:
         regions: Of the plan.
+        snapshot: The parts of C.
         device: A CPU or CUDA device.
     """
 
-    def __init__(self, regions: Sequence[Region], device: torch.device) -> None:
+    def __init__(
+        self, regions: Sequence[Region], snapshot: Sequence[Region], device: torch.device
+    ) -> None:
         self._plan = {region.name: region for region in regions}
-        self.device = device
         self._regions: dict[str, torch.Tensor] = {}
         memory = torch.zeros(arena_bytes(regions), dtype=torch.uint8, device=device)
         assert memory.data_ptr() % 64 == 0, "torch aligns allocations to 64 bytes or more"
+        self.device = memory.device
         for region in regions:
             source = memory
             if region.on_host:
                 pinned = device.type == "cuda"
                 source = torch.zeros(region.nbytes, dtype=torch.uint8, pin_memory=pinned)
-            begin = region.offset_bytes
-            self._regions[region.name] = source[begin : begin + region.nbytes].view(region.dtype)
+            self._regions[region.name] = _slice(source, region)
+        self._saved = {part.name: _slice(self._regions["C"], part) for part in snapshot}
 
-    def region(self, name: str) -> torch.Tensor:
-        """All of a region, 1-D."""
-        if name not in self._regions:
+    def region(self, name: str, saved: bool = False) -> torch.Tensor:
+        """All of a region, or of its copy in C, 1-D."""
+        held = self._saved if saved else self._regions
+        if name not in held:
+            where = "snapshot" if saved else "plan"
             raise ValueError(
-                f"the plan has no region {name!r}; it has {', '.join(map(repr, self._regions))}"
+                f"the {where} has no region {name!r}; "
+                f"it has {', '.join(map(repr, held)) or 'none at all'}"
             )
-        return self._regions[name]
+        return held[name]
 
-    def view(self, region: str, segment: Segment) -> torch.Tensor:
+    def view(self, region: str, segment: Segment, saved: bool = False) -> torch.Tensor:
         """A segment in a region, shaped and strided as in the module, on the arena's storage."""
-        data = self.region(region)
+        data = self.region(region, saved)
         offset = self._offset(region, segment)
         if segment.dtype != torch.float32 and segment.region == "B":
             data = data.view(segment.dtype)
@@ -75,3 +81,7 @@ class Arena:
                 f"{region!r}"
             )
         return offset
+
+
+def _slice(memory: torch.Tensor, region: Region) -> torch.Tensor:
+    return memory[region.offset_bytes : region.offset_bytes + region.nbytes].view(region.dtype)

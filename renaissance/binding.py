@@ -27,7 +27,10 @@ _LINK = "_renaissance_link"
 
 
 class Link:
-    """What a bound (sub)module knows of its binding; copies and pickles of it know nothing."""
+    """What a bound (sub)module knows of its binding; a copy or pickle of it knows nothing.
+
+    Where the module's own tensors are not all there is to it, neither can be made.
+    """
 
     def __init__(self, binding: Binding | None = None) -> None:
         self._binding = weakref.ref(binding) if binding is not None else None
@@ -39,15 +42,20 @@ class Link:
         return self._binding() if self._binding is not None else None
 
     def __deepcopy__(self, memo: object) -> Link:
-        if self.working and self.binding is not None:
-            raise TypeError(
-                "a copy of this module would hold 16-bit weights only: it is bound in mixed "
-                "precision and its float32 masters live in the task. Use task.export_module()"
-            )
+        self._check_complete()
         return Link()
 
     def __reduce__(self) -> tuple[type[Link], tuple[()]]:
+        self._check_complete()
         return Link, ()
+
+    def _check_complete(self) -> None:
+        if self.binding is not None and (self.working or self.counter is not None):
+            what = "float32 masters" if self.working else COUNTER
+            raise TypeError(
+                f"a copy or pickle of this module would lose its {what}, which the task holds; "
+                "task.export_module() gives a plain module, task.close() gives this one back"
+            )
 
 
 def link_of(owner: nn.Module) -> Link | None:
@@ -69,20 +77,23 @@ def check_free(module: nn.Module) -> None:
 
 
 class Bound:
-    """One tensor of the module, at home at `address`."""
+    """One tensor of the module, at home at `address`; one without elements has no address."""
 
     __slots__ = ("address", "places", "segment", "tensor")
 
     def __init__(self, segment: Segment, tensor: torch.Tensor, places: list[Place]) -> None:
-        self.segment, self.tensor, self.address = segment, tensor, 0
+        self.segment, self.tensor = segment, tensor
+        self.address: int | None = None
         self.places = [(p.name, weakref.ref(p.owner), p.leaf) for p in places]
 
     def is_home(self, tensor: torch.Tensor | None) -> bool:
         return (
             tensor is self.tensor
-            and tensor.data_ptr() == self.address
-            and tensor.stride() == self.segment.strides
             and tensor.shape == self.segment.shape
+            and (
+                self.address is None
+                or (tensor.data_ptr() == self.address and tensor.stride() == self.segment.strides)
+            )
         )
 
 
@@ -152,14 +163,13 @@ class Binding:
     def _rebind(self, bound: Bound) -> None:
         """The region's tensor becomes the data of the parameter, or the buffer."""
         segment = bound.segment
-        if segment.count == 0:
-            return
-        home = self._wrap("A" if segment.working else segment.region, segment)
-        if segment.region == "B":
-            bound.tensor = home
-        else:
-            bound.tensor.data = home
-        bound.address = home.data_ptr()
+        if segment.count:
+            home = self._wrap("A" if segment.working else segment.region, segment)
+            if segment.region == "B":
+                bound.tensor = home
+            else:
+                bound.tensor.data = home
+            bound.address = home.data_ptr()
         for _, owner_ref, leaf in bound.places:
             owner = owner_ref()
             if owner is not None and getattr(owner, leaf) is not bound.tensor:
@@ -248,7 +258,7 @@ class Binding:
         strangers: list[tuple[Bound, torch.Tensor]] = []
         for bound in self._bound:
             away = [t for t in self._current(bound) if not bound.is_home(t)]
-            if away and bound.segment.count:
+            if away:
                 for stranger in away:
                     self._check_fits(bound.segment, stranger)
                 self._check_agree(bound.segment, away)
@@ -317,7 +327,7 @@ class Binding:
             if living and bound.segment.count:
                 own = self._wrap(bound.segment.region, bound.segment).clone()
                 if bound.segment.region == "W":
-                    bound.tensor.data = own
+                    bound.tensor.data, bound.tensor.grad = own, None
                 else:
                     for owner, leaf in living:
                         setattr(owner, leaf, own)

@@ -171,29 +171,31 @@ class Memory:
     """
 
     def __init__(self, plan: MemoryPlan, device: torch.device) -> None:
-        self.plan, self.device = plan, device
-        self._arena: Arena | None = Arena(plan.regions, device)
+        arena = Arena(plan.regions, plan.snapshot, device)
+        self.plan, self.device = plan, arena.device
+        self._arena: Arena | None = arena
         self._binding: Binding | None = None
         self._release: weakref.finalize[..., Memory] | None = None
 
     # -- regions -------------------------------------------------------------------------------
 
-    def region(self, name: str) -> torch.Tensor:
-        """All of a region, 1-D, in the region's dtype."""
-        return self._open.region(name)
+    def region(self, name: str, saved: bool = False) -> torch.Tensor:
+        """All of a region, or of its copy in C when `saved`, 1-D, in the region's dtype."""
+        return self._open.region(name, saved)
 
     def address(self, region: str) -> int:
         """Where a region begins."""
         return self.region(region).data_ptr()
 
-    def view(self, region: str, name: str) -> torch.Tensor:
+    def view(self, region: str, name: str, saved: bool = False) -> torch.Tensor:
         """A tensor in a region, shaped and strided like the module's.
 
         Args:
             region: "W", "A", "G", "M", "V" or "E" for a parameter; "B", "B'" or "E" for a buffer.
             name: Any of the tensor's names.
+            saved: Look into the region's copy in C.
         """
-        return self._open.view(region, self.plan.segment(name))
+        return self._open.view(region, self.plan.segment(name), saved)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -207,9 +209,8 @@ class Memory:
         if self.plan.has("E"):
             average, weights = self.region("E"), self.region("W")
             average[: weights.numel()].copy_(weights)
-            offset, count = self.plan.range("B", "buffers")
-            if count:
-                average[weights.numel() :].copy_(self.region("B")[offset : offset + count])
+            if self.plan.averaged:
+                average[weights.numel() :].copy_(self.region("B")[: self.plan.averaged])
 
     @torch.no_grad()
     def reset_statistics(self) -> None:
@@ -247,6 +248,7 @@ class Memory:
             raise RuntimeError("this memory has a module already; unbind() it first")
         check_free(module)
         self.plan.check_fits(module)
+        self._unbind()  # of a module that no longer exists
         self._binding = Binding(module, self.plan.segments, arena.wrap, keep_values)
         self._release = weakref.finalize(self, self._binding.release)
         self._release.atexit = False

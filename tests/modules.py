@@ -100,19 +100,38 @@ class Convolutions(nn.Module):
         return self.head(self.up(torch.relu(self.deep(x))).mean((2, 3)))
 
 
-class Sequences(nn.Module):
-    """Attention and a recurrent layer."""
+class Attention(nn.Module):
+    """Attention with one and with three projection matrices, and a key of biases."""
 
     def __init__(self):
         super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True)
+        self.own = nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True)
         self.cross = nn.MultiheadAttention(8, 2, kdim=4, vdim=4, batch_first=True)
+
+    def forward(self, x):  # (N, T, 8)
+        x = x + self.own(x, x, x, need_weights=False)[0]
+        return x + self.cross(x, x[..., :4], x[..., :4], need_weights=False)[0]
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
         self.lstm = nn.LSTM(8, 6, batch_first=True)
 
     def forward(self, x):  # (N, T, 8)
-        x = x + self.attention(x, x, x, need_weights=False)[0]
-        x = x + self.cross(x, x[..., :4], x[..., :4], need_weights=False)[0]
         return self.lstm(x)[0]
+
+
+class Parametrized(nn.Module):
+    """Weights computed from others, with buffers that forward changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 4, 3))
+        self.head = nn.utils.parametrizations.weight_norm(nn.Linear(4, 5))
+
+    def forward(self, x):  # (N, 3, H, W)
+        return self.head(self.conv(x).mean((2, 3)))
 
 
 #: Name -> (constructor, inputs).
@@ -123,5 +142,14 @@ CASES = {
     "odd": (Odd, lambda: torch.randn(4, 6)),
     "norms": (Norms, lambda: torch.randn(3, 4, 5, 5)),
     "convolutions": (Convolutions, lambda: torch.randn(3, 3, 8, 8)),
-    "sequences": (Sequences, lambda: torch.randn(2, 5, 8)),
+    "attention": (Attention, lambda: torch.randn(2, 5, 8)),
+    "parametrized": (Parametrized, lambda: torch.randn(2, 3, 6, 6)),
+    "recurrent": (Recurrent, lambda: torch.randn(2, 5, 8)),
 }
+
+
+def build(name):
+    """A module of `CASES` with fixed values, and an input for it."""
+    torch.manual_seed(7)
+    make, sample = CASES[name]
+    return make(), sample()

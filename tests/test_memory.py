@@ -117,11 +117,13 @@ def test_kinds_and_groups_follow_the_owning_module():
     assert kinds["own.shift"] == ("bias-like", "norm_shift")
     assert kinds["conv.weight"] == ("weights", "first_conv")
 
-    plan = MemoryPlan.build(modules.Sequences())
+    plan = MemoryPlan.build(modules.Attention())
     kinds = {s.name: (s.group, s.kind) for s in plan.segments}
-    assert kinds["attention.in_proj_weight"] == ("weights", "linear")
+    assert kinds["own.in_proj_weight"] == ("weights", "linear")
     assert kinds["cross.k_proj_weight"] == ("weights", "linear")
-    assert kinds["attention.bias_k"] == kinds["attention.in_proj_bias"] == ("bias-like", "bias")
+    assert kinds["own.bias_k"] == kinds["own.in_proj_bias"] == ("bias-like", "bias")
+    plan = MemoryPlan.build(modules.Recurrent())
+    kinds = {s.name: (s.group, s.kind) for s in plan.segments}
     assert kinds["lstm.weight_hh_l0"] == ("weights", "other")
     assert kinds["lstm.bias_hh_l0"] == ("bias-like", "bias")
 
@@ -229,11 +231,11 @@ def test_working_copies_are_what_autocast_would_cast():
     assert working["tied_linears"] == {"a.weight", "a.bias", "b.bias"}
     assert working["odd"] == set()
     assert working["norms"] == {"conv.weight", "conv.bias"}
-    assert working["sequences"] == {
-        *("attention.in_proj_weight", "attention.in_proj_bias", "attention.out_proj.weight"),
-        *("attention.out_proj.bias", "cross.q_proj_weight", "cross.k_proj_weight"),
-        *("cross.v_proj_weight", "cross.in_proj_bias", "cross.out_proj.weight"),
-        "cross.out_proj.bias",
+    assert working["recurrent"] == set()
+    assert working["attention"] == {
+        *("own.in_proj_weight", "own.in_proj_bias", "own.out_proj.weight", "own.out_proj.bias"),
+        *("cross.q_proj_weight", "cross.k_proj_weight", "cross.v_proj_weight"),
+        *("cross.in_proj_bias", "cross.out_proj.weight", "cross.out_proj.bias"),
     }
 
     class Standardised(nn.Conv2d):
