@@ -209,11 +209,12 @@ def test_closing_gives_the_module_its_own_float32_tensors(name, working):
     assert arena.expired()
     assert attributes == {path: set(vars(part)) for path, part in module.named_modules()}
     assert all(a is b for a, b in zip(module.parameters(), objects))
-    for name, value in twin.state_dict().items():
-        assert same_bits(module.state_dict()[name], value)
+    for key, value in twin.state_dict().items():
+        assert same_bits(module.state_dict()[key], value)
     assert same_bits(module(x), twin(x))
     assert hooks == count_hooks(module)
-    torch.save(module, io.BytesIO())
+    if name != "parametrized":  # torch itself refuses to pickle those
+        torch.save(module, io.BytesIO())
     with pytest.raises(RuntimeError, match="closed"):
         memory.region("W")
 
