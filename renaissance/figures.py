@@ -178,7 +178,7 @@ def draw_bars(
     title: str = "",
     mark: float | None = None,
 ) -> pathlib.Path:
-    """Horizontal bars from 0 to 1, one a name, with the value written; ``mark`` is a fine line."""
+    """Horizontal bars from 0 to 1, one a name, with the value at the right; ``mark`` is a line."""
     figure = new_figure(7.0, max(2.2, 0.27 * len(names) + 1.0))
     axes = figure.add_subplot()
     places = np.arange(len(names))
@@ -186,11 +186,11 @@ def draw_bars(
     axes.barh(places, shown, height=0.68, color=COLOURS[0], alpha=0.85)
     for place, value in zip(places, values):
         text = "no samples" if math.isnan(value) else f"{100 * value:.1f} %"
-        axes.text(shown[place] + 0.008, place, text, va="center", fontsize=8.5, color=INK)
+        axes.text(1.02, place, text, va="center", fontsize=8.5, color=INK)
     if mark is not None:
         axes.axvline(mark, color=INK, linewidth=0.9, linestyle=":")
     axes.set_yticks(places, names)
-    axes.set(xlim=(0, 1.1), ylim=(len(names) - 0.4, -0.6))
+    axes.set(xlim=(0, 1.0), ylim=(len(names) - 0.4, -0.6))
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "25 %", "50 %", "75 %", "100 %"])
     axes.set_title(title, loc="left", fontsize=11, color=INK)
     quieten(axes)

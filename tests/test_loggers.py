@@ -1,0 +1,168 @@
+"""Loggers: exact files, appended on resume and never shortened, NaN kept, TensorBoard's tags."""
+
+import json
+import math
+import sys
+
+import pytest
+from faketask import FakeTask
+
+from renaissance.loggers import CSVLogger, JSONLogger, TensorBoard
+
+
+def epochs(count, **more):
+    return [{"loss": 1.0 / (e + 1), "learning_rate": 0.1, **more} for e in range(count)]
+
+
+def interrupted(tmp_path, logger_class, logs, before, after):
+    """Two runs of the same epochs: in one piece, and cut in two with a checkpoint that is older
+    than the last line written (``before`` epochs saved, ``after`` epochs logged)."""
+    whole = FakeTask(tmp_path / "whole")
+    whole.fit(logs, [logger_class()])
+    part = FakeTask(tmp_path / "part")
+    part.fit(logs[:before], [logger_class()])
+    part.save(tmp_path / "state")
+    part.fit(logs[:after], [logger_class()])
+    resumed = FakeTask(tmp_path / "part")
+    resumed.fit(logs, [logger_class()], resume=tmp_path / "state")
+    name = logger_class.usual_name
+    return (tmp_path / "whole" / name).read_text(), (tmp_path / "part" / name).read_text()
+
+
+# CSVLogger
+
+
+def test_the_table_letter_by_letter(tmp_path):
+    logs = [{"loss": 0.1 + 0.2}, {"loss": math.nan, "val_loss": math.inf}, {"loss": 1e-30}]
+    FakeTask(tmp_path).fit(logs, [CSVLogger()], params={"metrics": ["loss", "val_loss"]})
+    assert (tmp_path / "metrics.csv").read_text() == (
+        "epoch,steps,loss,val_loss\n0,4,0.30000000000000004,\n1,8,nan,inf\n2,12,1e-30,\n"
+    )
+
+
+def test_a_name_that_appears_later_gets_a_column(tmp_path):
+    path = tmp_path / "deep" / "table.csv"
+    FakeTask().fit([{"loss": 1.0}, {"loss": 2.0, "own": 3.0}, {"loss": 4.0}], [CSVLogger(path)])
+    assert path.read_text() == "epoch,steps,loss,own\n0,4,1.0,\n1,8,2.0,3.0\n2,12,4.0,\n"
+    assert [p.name for p in path.parent.iterdir()] == ["table.csv"]
+
+
+@pytest.mark.parametrize("before,after", [(1, 1), (1, 2), (2, 4)])
+def test_resumed_tables_equal_uninterrupted_ones(tmp_path, before, after):
+    whole, part = interrupted(tmp_path, CSVLogger, epochs(5), before, after)
+    assert whole == part and whole.count("\n") == 6
+
+
+def test_nothing_that_was_written_is_removed(tmp_path):
+    for scale in (1.0, 2.0):  # a new run, with other numbers, in the same folder
+        FakeTask(tmp_path).fit([{"loss": scale}, {"loss": 2 * scale}], [CSVLogger()])
+    assert (tmp_path / "metrics.csv").read_text().splitlines()[1:] == [
+        *("0,4,1.0", "1,8,2.0", "0,4,2.0", "1,8,4.0")
+    ]
+
+
+def test_a_row_cut_short_is_ended(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("epoch,steps,loss\n0,4,1.0\n1,8,0.")
+    FakeTask(tmp_path).fit([{"loss": 1.0}, {"loss": 0.5}], [CSVLogger()])
+    assert path.read_text() == "epoch,steps,loss\n0,4,1.0\n1,8,0.\n1,8,0.5\n"
+
+
+def test_another_table_is_left_alone(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("name,price\napple,3\n")
+    with pytest.raises(ValueError, match=r"another table \(its columns are name, price\)"):
+        FakeTask(tmp_path).fit(epochs(1), [CSVLogger()])
+    assert path.read_text() == "name,price\napple,3\n"
+
+
+def test_a_logger_needs_a_place():
+    with pytest.raises(RuntimeError, match=r"Task\(run_dir=...\) or CSVLogger\('metrics.csv'\)"):
+        FakeTask().fit(epochs(1), [CSVLogger()])
+
+
+# JSONLogger
+
+
+def without_time(text):
+    records = [json.loads(line) for line in text.splitlines()]
+    assert all(record.pop("time") > 1.7e9 for record in records)
+    return records
+
+
+def test_steps_at_the_log_cadence(tmp_path):
+    FakeTask(tmp_path).fit(epochs(2), [JSONLogger()])
+    assert without_time((tmp_path / "steps.jsonl").read_text()) == [
+        {"step": step, "epoch": (step - 1) // 4, "loss": 1 / step, "learning_rate": 0.1}
+        for step in (2, 4, 6, 8)
+    ]
+
+
+def test_what_json_does_not_have_is_text(tmp_path):
+    task = FakeTask(tmp_path)
+    task._read = lambda: {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 0.1}
+    task.fit(epochs(1), [JSONLogger()])
+    record = without_time((tmp_path / "steps.jsonl").read_text())[0]
+    assert [record[name] for name in "abcd"] == ["nan", "inf", "-inf", 0.1]
+
+
+@pytest.mark.parametrize("before,after", [(1, 1), (1, 3)])
+def test_resumed_lines_equal_uninterrupted_ones(tmp_path, before, after):
+    whole, part = interrupted(tmp_path, JSONLogger, epochs(4), before, after)
+    assert without_time(whole) == without_time(part)
+    assert len(without_time(whole)) == 8
+
+
+def test_a_line_cut_short_is_passed_over(tmp_path):
+    (tmp_path / "steps.jsonl").write_text('{"step": 2, "ep')
+    FakeTask(tmp_path).fit(epochs(1), [JSONLogger()])
+    lines = (tmp_path / "steps.jsonl").read_text().splitlines()
+    assert lines[0] == '{"step": 2, "ep' and len(without_time("\n".join(lines[1:]))) == 2
+
+
+def test_files_are_closed_after_an_error(tmp_path):
+    logger = JSONLogger()
+
+    def fail():
+        raise FloatingPointError("here")
+
+    task = FakeTask(tmp_path)
+    task._read = fail
+    with pytest.raises(FloatingPointError):
+        task.fit(epochs(1), [logger])
+    assert logger._file is None
+
+
+# TensorBoard
+
+
+def test_tensorboard_scalars(tmp_path):
+    pytest.importorskip("tensorboard")
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    task = FakeTask(tmp_path)
+    task.fit(epochs(2, val_loss=0.25), [TensorBoard()])
+    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert sorted(events.Tags()["scalars"]) == [
+        *("step/learning_rate", "step/loss", "train/learning_rate", "train/loss", "val/loss")
+    ]
+    assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(4, 1.0), (8, 0.5)]
+    assert [e.step for e in events.Scalars("step/loss")] == [2, 4, 6, 8]
+
+
+def test_tensorboard_of_a_resumed_run_shows_each_step_once(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    task = FakeTask(tmp_path)
+    task.fit(epochs(1), [TensorBoard()])
+    task.save(tmp_path / "state")
+    task.fit(epochs(3), [TensorBoard()])
+    FakeTask(tmp_path).fit(epochs(3), [TensorBoard()], resume=tmp_path / "state")
+    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [e.step for e in events.Scalars("train/loss")] == [4, 8, 12]
+
+
+def test_tensorboard_that_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'renaissance\[tensorboard\]'"):
+        TensorBoard()
