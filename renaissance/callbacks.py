@@ -68,7 +68,7 @@ class EarlyStopping(Callback):
         self.wait = 0
         self.stopped_epoch: int | None = None
         self._snapshot: Any = None
-        self._had_stopped = False
+        self._is_stopping = False  # from the decision to the end of that fit
         self._seen_steps: int | None = None  # attempted steps at the last end of an epoch
         self._best_steps: int | None = None  # and at the end of the best one
 
@@ -86,15 +86,17 @@ class EarlyStopping(Callback):
 
     def on_train_begin(self, logs: Logs) -> None:
         self._watched.check(self.params)
-        if self._had_stopped:
+        if self._is_stopping:
             logger.warning(
                 "EarlyStopping: the resumed run had already stopped after epoch %d; to train on, "
                 "resume without this callback",
                 (self.stopped_epoch or 0) + 1,
             )
             self.task.stop_training = True
-        elif self.stopped_epoch is not None:  # fit was called again: patience starts anew
-            self.wait, self.stopped_epoch = 0, None
+            return
+        self.stopped_epoch = None
+        if self.wait >= self.patience:  # fit was called once more after it had stopped
+            self.wait = 0
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         self._seen_steps = self.task.attempted_steps
@@ -107,7 +109,7 @@ class EarlyStopping(Callback):
             return
         self.wait += 1
         if self.wait >= self.patience:
-            self.stopped_epoch = epoch
+            self.stopped_epoch, self._is_stopping = epoch, True
             self.task.stop_training = True
 
     def on_train_end(self, logs: Logs) -> None:
@@ -115,7 +117,7 @@ class EarlyStopping(Callback):
         at_the_end = self._seen_steps == self.task.attempted_steps
         if self.restore_best and self.best_epoch is not None and at_the_end:
             self._restore_weights()
-        self._had_stopped = False
+        self._is_stopping = False
 
     def _folder(self, steps: int | None) -> pathlib.Path | None:
         """Where the weights of the best epoch, which ended after so many steps, are on disk."""
@@ -146,25 +148,26 @@ class EarlyStopping(Callback):
                 "EarlyStopping: the weights of the best epoch %d are gone (%s); the last weights "
                 "stay",
                 (self.best_epoch or 0) + 1,
-                folder
-                or "they were in the memory of an earlier process; Task(run_dir=...) keeps "
-                "them on disk",
+                folder or "they were in memory only; Task(run_dir=...) keeps them on disk",
             )
 
     def state_dict(self) -> dict[str, Any]:
         return self._watched.state_dict() | {
             "wait": self.wait,
             "stopped_epoch": self.stopped_epoch,
+            "is_stopping": self._is_stopping,
             "seen_steps": self._seen_steps,
             "best_steps": self._best_steps,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if dict(state) == self.state_dict():  # the same object goes on, with what it remembers
+            return
         self.reset()
         if self._watched.load_state_dict(state):
             self.wait, self.stopped_epoch = state["wait"], state["stopped_epoch"]
+            self._is_stopping = state["is_stopping"]
             self._seen_steps, self._best_steps = state["seen_steps"], state["best_steps"]
-            self._had_stopped = self.stopped_epoch is not None
 
 
 class ModelCheckpoint(Callback):

@@ -258,7 +258,8 @@ class CallbackList:
     def load_state_dict(self, states: Iterable[Mapping[str, Any]]) -> None:
         """Give each callback the state stored under its class name and index.
 
-        States without a callback and callbacks without a state are no error: one line says so.
+        States without a callback and, in the middle of a run, callbacks without a state are no
+        error: one line says so.
         """
         stored = {(s["class"], s["index"]): s["state"] for s in states}
         missing = []
@@ -267,8 +268,8 @@ class CallbackList:
             if name in stored:
                 callback.load_state_dict(stored.pop(name))
                 self._restored.add(id(callback))
-            elif callback.state_dict():
-                missing.append(f"{name[0]} {name[1]} starts afresh (no state in the checkpoint)")
+            elif self.task.attempted_steps and callback.state_dict():
+                missing.append(f"{name[0]} {name[1]} starts afresh, it has no state so far")
         lost = [f"the state of {name} {index} has no callback here" for name, index in stored]
         if missing or lost:
             logger.warning("callbacks: %s", "; ".join([*missing, *lost]))

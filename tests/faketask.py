@@ -26,10 +26,14 @@ class FakeTask:
         self.history = []
         self.running = None
 
-    def fit(self, epochs, callbacks, *, resume=None, params=None, stop_at=None):
-        """``epochs``: one mapping of logs for each epoch of the whole run."""
+    def fit(self, epochs, callbacks, *, resume=None, states=(), params=None, stop_at=None):
+        """``epochs``: one mapping of logs for each epoch of the whole run.
+
+        ``states``: of callbacks, as an earlier fit of this task left them.
+        """
         self.stop_training = False
         running = self.running = CallbackList(callbacks, self, params=params)
+        running.load_state_dict(states)
         if resume is not None:
             self.load(resume)
         try:

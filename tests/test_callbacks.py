@@ -345,22 +345,33 @@ def test_resumed_stopping_is_uninterrupted_stopping(tmp_path, kill_after):
 
 def test_a_run_that_had_stopped_stays_stopped_on_resume(tmp_path, caplog):
     task = FakeTask(tmp_path)
-    task.fit(losses(1.0, 2.0), [EarlyStopping(patience=1, restore_best=True)])
-    task.weight = 8.0
-    task.save(tmp_path / "state")
+    periodic = LambdaCallback(
+        phase=Phase.CHECKPOINTS, on_epoch_end=lambda epoch, logs: task.save(tmp_path / "state")
+    )
+    task.fit(losses(1.0, 2.0, 0.5), [periodic, EarlyStopping(patience=1, restore_best=True)])
     resumed = FakeTask(tmp_path)
     stop = EarlyStopping(patience=1, restore_best=True)
     resumed.fit(losses(1.0, 2.0, 0.5, 0.25), [stop], resume=tmp_path / "state")
-    assert resumed.epoch == 2 and resumed.weight == 4.0
+    assert task.epoch == resumed.epoch == 2 and resumed.weight == 4.0
     assert "had already stopped after epoch 2" in caplog.text
 
 
-def test_another_fit_of_the_same_task_gets_its_patience_anew():
-    task, stop = FakeTask(), EarlyStopping(patience=1)
-    task.fit(losses(1.0, 2.0, 0.5, 3.0), [stop])
-    assert task.epoch == 2
-    task.fit(losses(1.0, 2.0, 0.5, 3.0, 4.0), [stop])
-    assert task.epoch == 4 and stop.best == 0.5
+@pytest.mark.parametrize("same_object", [True, False])
+def test_another_fit_of_the_same_task_gets_its_patience_anew(same_object):
+    task, stop = FakeTask(), EarlyStopping(patience=1, restore_best=True)
+    states = task.fit(losses(1.0, 2.0, 0.5, 3.0), [stop]).state_dict()
+    assert task.epoch == 2 and stop.stopped_epoch == 1
+    stop = stop if same_object else EarlyStopping(patience=1, restore_best=True)
+    task.fit(losses(1.0, 2.0, 0.5, 3.0, 4.0), [stop], states=states)
+    assert task.epoch == 4 and stop.best == 0.5 and stop.stopped_epoch == 3
+
+
+def test_best_weights_in_memory_outlive_a_second_fit():
+    task, stop = FakeTask(), EarlyStopping(patience=1, restore_best=True)
+    states = task.fit(losses(1.0, 2.0), [stop]).state_dict()
+    assert task.weight == 4.0
+    task.fit(losses(1.0, 2.0, 3.0), [stop], states=states)
+    assert task.epoch == 3 and task.weight == 4.0
 
 
 def test_the_same_object_in_a_new_run_forgets_the_old_one():
@@ -382,7 +393,7 @@ def test_best_weights_lost_with_their_process_are_said(tmp_path, caplog):
         resume=tmp_path / "state",
     )
     assert resumed.weight == 12.0
-    assert "the weights of the best epoch 1 are gone (they were in the memory" in caplog.text
+    assert "the weights of the best epoch 1 are gone (they were in memory" in caplog.text
 
 
 # State on resume
@@ -419,11 +430,14 @@ def test_state_is_stored_by_class_name_and_index_and_empty_ones_are_not():
 
 
 def test_a_mismatch_on_resume_is_one_line(caplog):
-    stored = CallbackList([EarlyStopping(patience=1)], FakeTask()).state_dict()
+    task = FakeTask()
+    stored = CallbackList([EarlyStopping(patience=1)], task).state_dict()
     with caplog.at_level(logging.WARNING, "renaissance"):
-        CallbackList([ModelCheckpoint("loss")], FakeTask()).load_state_dict(stored)
+        task.attempted_steps = 8
+        CallbackList([ModelCheckpoint("loss")], task).load_state_dict(stored)
+        CallbackList([ModelCheckpoint("loss")], FakeTask()).load_state_dict([])
     assert caplog.messages == [
-        "callbacks: ModelCheckpoint 0 starts afresh (no state in the checkpoint); "
+        "callbacks: ModelCheckpoint 0 starts afresh, it has no state so far; "
         "the state of EarlyStopping 0 has no callback here"
     ]
 
