@@ -124,11 +124,15 @@ class Saver:
         write_pointer(self.root / BEST, place)
 
     def _rotate(self) -> None:
-        """Remove what is neither among the last `keep` nor best; damaged ones are not counted."""
+        """Remove what is neither among the last `keep` nor named; damaged ones are not counted.
+
+        Named are those that ``latest``, ``best`` and the next ones, ``best-2`` ..., point to.
+        """
         if self.keep is None:
             return
         written = sorted((serial, place) for place, serial in _readable(self.root)[0])
-        stays = {_target(self.root / LATEST), _target(self.root / BEST)}
+        named = [self.root / LATEST, *self.root.glob(f"{BEST}*")]
+        stays = {_target(pointer) for pointer in named}
         for _, place in written[: -self.keep]:
             if place not in stays:
                 remove_checkpoint(place)

@@ -17,7 +17,7 @@ from renaissance.callbacks import (
     Phase,
     TerminateOnNaN,
 )
-from renaissance.saver import read_pointer
+from renaissance.saver import Saver, read_pointer
 
 
 def losses(*values, name="val_loss"):
@@ -487,6 +487,20 @@ def test_what_fell_out_is_left_to_the_tasks_own_rotation(tmp_path):
     (tmp_path / "latest").write_text("step-00000001\n")
     FakeTask().fit(losses(3.0, 2.0), [ModelCheckpoint(folder=tmp_path)])
     assert kept(tmp_path) == ["best", "latest", "step-00000004", "step-00000008"]
+
+
+@pytest.mark.timeout(60)
+def test_the_tasks_rotation_spares_the_best_ones(tmp_path):
+    task = FakeTask(tmp_path)
+    with Saver(tmp_path / "checkpoints", keep=1) as saver:
+        periodic = LambdaCallback(
+            phase=Phase.CHECKPOINTS,
+            on_epoch_end=lambda epoch, logs: saver.save(task.attempted_steps, {}, {}, wait=True),
+        )
+        values = losses(3.0, 1.0, 2.0, 4.0, 5.0)
+        task.fit(values, [ModelCheckpoint(keep=2), periodic])
+    steps = [name for name in kept(tmp_path / "checkpoints") if name.startswith("step")]
+    assert steps == ["step-00000008", "step-00000012", "step-00000020"]
 
 
 def test_a_checkpoint_contains_the_decisions_and_the_record_of_its_epoch(tmp_path):
