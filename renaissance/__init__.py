@@ -1,5 +1,6 @@
 """Renaissance: a Keras-style training API on PyTorch."""
 
+from renaissance import nn as nn
 from renaissance.callbacks import EarlyStopping as EarlyStopping
 from renaissance.callbacks import LambdaCallback as LambdaCallback
 from renaissance.callbacks import ModelCheckpoint as ModelCheckpoint
@@ -44,6 +45,8 @@ from renaissance.hooks import Callback as Callback
 from renaissance.hooks import Phase as Phase
 from renaissance.init import Initializer as Initializer
 from renaissance.init import InitRule as InitRule
+from renaissance.interrupts import Interrupted as Interrupted
+from renaissance.loop import NonFiniteError as NonFiniteError
 from renaissance.losses import BCEWithLogitsLoss as BCEWithLogitsLoss
 from renaissance.losses import CrossEntropyLoss as CrossEntropyLoss
 from renaissance.losses import MSELoss as MSELoss
@@ -57,4 +60,9 @@ from renaissance.plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from renaissance.random import Generator as Generator
 from renaissance.random import Permutation as Permutation
 from renaissance.schedules import ConstantLR as ConstantLR
+from renaissance.switches import set_environment as _set_environment
+from renaissance.task import Task as Task
+from renaissance.task import manual_seed as manual_seed
 from renaissance.tensorfile import CheckpointError as CheckpointError
+
+_set_environment()

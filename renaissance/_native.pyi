@@ -188,3 +188,16 @@ def exchange_ranges(rows: int, count: int, threads: int) -> None: ...
 def round_range(w: int, a: int, a_type: int, count: int, threads: int) -> None: ...
 def restore_buffers(target: int, source: int, num_bytes: int, scalars: int) -> None: ...
 def allow_avx2(allowed: bool) -> bool: ...
+def dropout(
+    x: int,
+    y: int,
+    count: int,
+    inner: int,
+    channels: int,
+    dtype: int,
+    scalars: int,
+    layer: int,
+    threshold: int,
+    scale: float,
+    threads: int,
+) -> None: ...

@@ -11,7 +11,7 @@ from renaissance.range_tables import DTYPES, GatherTable, Tables, average_rows
 from renaissance.scalars import Scalars
 
 if TYPE_CHECKING:
-    from renaissance.arena import Memory
+    from renaissance.memory import Memory
     from renaissance.operations import RangeOp
 
 

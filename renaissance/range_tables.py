@@ -16,7 +16,7 @@ import torch
 from renaissance import _native
 
 if TYPE_CHECKING:
-    from renaissance.arena import Memory
+    from renaissance.memory import Memory
     from renaissance.segments import Segment
 
 TENSOR_ROW = np.dtype([("offset", "i8"), ("count", "i8"), ("slot", "i8")])

@@ -13,6 +13,9 @@ from typing import Any
 
 import torch
 
+#: torch gives the flag through a module-level property that type checkers do not see.
+_deterministic: Any = torch.utils.deterministic
+
 #: Read by cuBLAS and MKL at their first use, so set at import when the user has not.
 ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "MKL_CBWR": "AVX2,STRICT"}
 
@@ -78,7 +81,7 @@ def _read() -> dict[str, Any]:
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
         ),
-        "fill_uninitialized_memory": torch.utils.deterministic.fill_uninitialized_memory,
+        "fill_uninitialized_memory": _deterministic.fill_uninitialized_memory,
         "cudnn.deterministic": torch.backends.cudnn.deterministic,
         "cudnn.benchmark": torch.backends.cudnn.benchmark,
         "cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
@@ -90,7 +93,7 @@ def _read() -> dict[str, Any]:
 def _write(state: dict[str, Any]) -> None:
     enabled, warn_only = state["deterministic_algorithms"]
     torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
-    torch.utils.deterministic.fill_uninitialized_memory = state["fill_uninitialized_memory"]
+    _deterministic.fill_uninitialized_memory = state["fill_uninitialized_memory"]
     torch.backends.cudnn.deterministic = state["cudnn.deterministic"]
     torch.backends.cudnn.benchmark = state["cudnn.benchmark"]
     torch.backends.cudnn.allow_tf32 = state["cudnn.allow_tf32"]

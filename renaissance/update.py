@@ -19,8 +19,8 @@ from renaissance.range_tables import GatherTable, Tables
 from renaissance.scalars import Scalars
 
 if TYPE_CHECKING:
-    from renaissance.arena import Memory
     from renaissance.ema import Clip, Ema
+    from renaissance.memory import Memory
     from renaissance.optim import Optimizer
 
 

@@ -28,6 +28,7 @@ PUBLIC = [
     "History",
     "InitRule",
     "Initializer",
+    "Interrupted",
     "LARS",
     "LambdaCallback",
     "Loader",
@@ -36,6 +37,7 @@ PUBLIC = [
     "Metric",
     "ModelCheckpoint",
     "MultiStepLR",
+    "NonFiniteError",
     "Normalize",
     "OneCycleLR",
     "Pad",
@@ -57,9 +59,11 @@ PUBLIC = [
     "Resize",
     "SGD",
     "StepLR",
+    "Task",
     "TerminateOnNaN",
     "TrivialAugmentWide",
     "WSDLR",
+    "manual_seed",
     "split",
 ]
 

@@ -6,5 +6,6 @@ namespace rn {
 void bind_program(pybind11::module_& m);
 void bind_loader(pybind11::module_& m);
 void bind_random(pybind11::module_& m);
+void bind_dropout(pybind11::module_& m);
 void bind_ranges(pybind11::module_& m);
 }  // namespace rn

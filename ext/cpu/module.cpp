@@ -20,4 +20,5 @@ PYBIND11_MODULE(_native, m) {
   rn::bind_loader(m);
   rn::bind_random(m);
   rn::bind_ranges(m);
+  rn::bind_dropout(m);
 }

@@ -1,0 +1,267 @@
+"""What compile does: from a module and a recipe to bound memory and an executor."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from renaissance import _native
+from renaissance import nn as layers
+from renaissance.data.loader import Loader
+from renaissance.init import Initializer, fill
+from renaissance.losses import Loss
+from renaissance.memory import Memory, MemoryPlan
+from renaissance.metrics import resolve_metrics
+from renaissance.scan import Scan, check_layers, check_random, has_trained_statistics, scan
+from renaissance.step import Passes, StepExecutor, Tally
+from renaissance.update import Updater
+
+if TYPE_CHECKING:
+    from renaissance.recipe import Recipe
+    from renaissance.task import Task
+
+REPORTS = ("none", "summary", "memory", "graph", "schedule", "all")
+
+
+@dataclasses.dataclass(frozen=True)
+class CompileOptions:
+    """The arguments of compile, checked."""
+
+    report: str
+    capture: str
+    compile_model: str
+    fuse: str
+
+
+def check_compile_options(
+    report: str, capture: str, compile_model: str, fuse: str
+) -> CompileOptions:
+    """ValueError that lists what is allowed."""
+    if report not in REPORTS:
+        raise ValueError(f"report = {report!r} is not allowed; it takes {', '.join(REPORTS)}")
+    for name, given in (("capture", capture), ("compile_model", compile_model), ("fuse", fuse)):
+        if given not in ("auto", "off"):
+            raise ValueError(f"{name} = {given!r} is not allowed; it takes 'auto' or 'off'")
+    return CompileOptions(report, capture, compile_model, fuse)
+
+
+def check_module(module: object) -> None:
+    """TypeError for what is no module."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"model = {module!r:.80} ({type(module).__name__}) is not allowed; it takes a "
+            "torch.nn.Module, an instance and not a class"
+        )
+
+
+@dataclasses.dataclass
+class Built:
+    """A compiled task: its memory and who works on it."""
+
+    module: nn.Module
+    plan: MemoryPlan
+    memory: Memory
+    updater: Updater
+    executor: StepExecutor
+    scan: Scan | None
+    swapped: list[str]
+    initialised: int = 0
+
+    @property
+    def has_ema(self) -> bool:
+        return self.plan.has("E")
+
+    @property
+    def moment_regions(self) -> tuple[str, ...]:
+        return tuple(letter for letter in ("M", "V") if self.plan.has(letter))
+
+    def initialise(self, initializer: Initializer, seed: int, device: torch.device) -> None:
+        """Weights from Philox, fresh statistics, zero moments, EMA equal to the weights."""
+        rules = initializer.resolve(self.module)
+        for name, rule in rules:
+            target = self.memory.view("W", name)
+            drawn = torch.empty(target.shape, device=device)
+            fill(drawn, rule, seed, name)
+            target.copy_(drawn)
+        self.initialised = len(rules)
+        self.memory.reset_statistics()
+        for letter in self.moment_regions:
+            self.memory.region(letter).zero_()
+        self.memory.refresh()
+        self.memory.restart_average()
+
+    def verify(self) -> None:
+        """Bring back tensors that have left their regions; see `Memory.verify`."""
+        self.memory.verify(self.module)
+        self.executor.forget_mode()
+
+    def close(self) -> None:
+        """Give the module its own tensors back and free the regions."""
+        self.executor.close()
+        self.memory.unbind(self.module)
+        self.memory.close()
+
+
+def first_samples(loader: Loader, count: int = 2) -> tuple[Any, Tensor]:
+    """The first samples of epoch 0 as tensors: what shapes are judged by."""
+    batch = loader.batch_at(0, 0, seed=0)
+    return as_tensors(batch.x, count), as_tensors(batch.y, count)
+
+
+def as_tensors(x: Any, count: int) -> Any:
+    if isinstance(x, Mapping):
+        return {k: as_tensors(v, count) for k, v in x.items()}
+    if isinstance(x, (tuple, list)):
+        return type(x)(as_tensors(v, count) for v in x)
+    return torch.as_tensor(x)[:count]
+
+
+def build(task: Task, options: CompileOptions, previous: Built | None) -> Built:
+    """Everything of compile but the report; see `Task.compile`."""
+    recipe, module = task.settings, task.model
+    sample = None if recipe.train is None else first_samples(recipe.train)
+    if sample is not None:
+        _materialise(module, sample[0])
+    check_layers(module, _smallest_batch(recipe))
+    carried = _carried(previous)
+    if previous is not None:
+        previous.close()
+    elif not recipe.keep_weights and recipe.init is None and has_trained_statistics(module):
+        raise RuntimeError(
+            "the module's batch-norm statistics are not a fresh constructor's, so it has been "
+            "trained; say task.init('keep') to keep its weights, or task.init(rn.Initializer()) "
+            "to start afresh"
+        )
+    swapped = layers.swap_dropouts(module)
+    found = None if sample is None else _scan(task, sample)
+    built = _assemble(task, options, found, swapped)
+    if carried is not None:
+        built.updater.scalars.write(**carried)
+    elif not recipe.keep_weights:
+        built.initialise(recipe.init or Initializer(), task.seed, task.device)
+    scalars = built.updater.scalars
+    built.memory.count_batches_with(lambda: int(scalars["batches"]))
+    built.executor.prepare(recipe.train, recipe.valid, recipe.accumulate)
+    return built
+
+
+def _carried(previous: Built | None) -> dict[str, int | float] | None:
+    """Counters that a second compile keeps; moments start from zero."""
+    if previous is None:
+        return None
+    kept = ("attempted", "skipped", "micro", "batches", "loss_scale")
+    return {name: previous.updater.scalars[name] for name in kept}
+
+
+def _smallest_batch(recipe: Recipe) -> int | None:
+    if recipe.train is None:
+        return None
+    rest = recipe.train.num_samples % recipe.train.batch_size
+    return rest if rest and not recipe.train.drop_last else recipe.train.batch_size
+
+
+def _materialise(module: nn.Module, x: Any) -> None:
+    """Give lazy parameters their shapes, from one pass in evaluation mode."""
+    lazy = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
+    tensors = [*module.parameters(), *module.buffers()]
+    if any(isinstance(t, lazy) for t in tensors):
+        training = module.training
+        with torch.no_grad():
+            module.eval()(x)
+        module.train(training)
+
+
+def _scan(task: Task, sample: tuple[Any, Tensor]) -> Scan:
+    """One pass over two samples on the unbound module; its buffers are put back."""
+    module, recipe = task.model, task.settings
+    assert recipe.loss is not None
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    x, y = _to(sample[0], device), sample[1].to(device)
+    buffers = {n: b.clone() for n, b in module.named_buffers()}
+    training = module.training
+    module.train()
+    layers.bind_dropouts(module, torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8))
+    try:
+        found = scan(module, lambda: _one_pass(module, recipe, x, y, device))
+    finally:
+        module.train(training)
+        for name, buffer in module.named_buffers():
+            buffer.copy_(buffers[name])
+    check_random(found, seeded=task.seed_given)
+    if found.output_shape is not None and recipe.train is not None:
+        recipe.loss.check_target(sample[1].numpy(), found.output_shape)
+        _check_label_range(recipe.loss, recipe.train, found.output_shape)
+    return found
+
+
+def _check_label_range(loss: Loss, loader: Loader, output_shape: tuple[int, ...]) -> None:
+    """The smallest and the largest label of all data against the model's classes."""
+    label = loader.sample_spec().label
+    if label is not None and label.high is not None and loss.is_classification:
+        extremes = np.array([label.low, label.high])
+        if len(output_shape) == 2 and not label.shape:
+            loss.check_target(extremes, (2, output_shape[1]))
+
+
+def _one_pass(
+    module: nn.Module, recipe: Recipe, x: Any, y: Tensor, device: torch.device
+) -> tuple[Any, Tensor]:
+    assert recipe.loss is not None
+    try:
+        output = module(x)
+    except RuntimeError as error:
+        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"the model does not take samples of shape {shape}: {error}") from error
+    return output, recipe.loss.function(device)(output, y)[0]
+
+
+def _to(x: Any, device: torch.device) -> Any:
+    if isinstance(x, Mapping):
+        return {k: _to(v, device) for k, v in x.items()}
+    if isinstance(x, (tuple, list)):
+        return type(x)(_to(v, device) for v in x)
+    return x.to(device)
+
+
+def _assemble(task: Task, options: CompileOptions, found: Scan | None, swapped: list[str]) -> Built:
+    recipe, module, precision = task.settings, task.model, task.precision
+    assert recipe.loss is not None and recipe.optimizer is not None
+    metrics = resolve_metrics(recipe.metrics, recipe.loss)
+    plan = MemoryPlan.build(
+        module,
+        moments=recipe.optimizer.moments,
+        working_dtype=precision.working_dtype,
+        ema=recipe.ema is not None,
+        lars=recipe.optimizer.kernel.startswith("lars"),
+        scalars_bytes=_native.SCALARS_BYTES,
+        results_bytes=8 * Tally.size(len(metrics)),
+        lr_scales=recipe.optimizer.settings.lr_scales,
+        unused=found.unused if found is not None else (),
+    )
+    memory = plan.allocate(task.device)
+    memory.bind(module)
+    nominal = 1.0
+    if recipe.train is not None and found is not None and found.output_shape is not None:
+        samples = recipe.train.batch_size * recipe.accumulate
+        nominal = recipe.loss.nominal_weight((samples, *found.output_shape[1:]))
+    updater = Updater(
+        memory,
+        recipe.optimizer,
+        clip=recipe.clip,
+        ema=recipe.ema,
+        loss_scaling=precision.loss_scaling,
+        nominal=nominal,
+        threads=task.threads,
+    )
+    updater.scalars.write(seed=task.seed)
+    layers.bind_dropouts(module, memory.region("S"))
+    passes = Passes(module, recipe.loss.function(task.device), metrics, precision)
+    parameters = [module.get_parameter(segment.name) for segment in plan.parameters]
+
+    executor = StepExecutor(passes, memory, updater, parameters)
+    return Built(module, plan, memory, updater, executor, found, swapped)

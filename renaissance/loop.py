@@ -1,0 +1,271 @@
+"""The loop of `Task.fit`: epochs, steps, validation, callbacks, checkpoints, signals.
+
+The position of a task is (epoch, step within it, attempted steps). A step is one update; with
+``accumulate(k)`` it takes k loader batches. An epoch is *open* from its first step until its
+validation has been written to the history, and an open epoch is part of a checkpoint: a run that
+stops anywhere continues as if it had not.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from renaissance.data.loader import Loader
+from renaissance.evaluation import evaluate
+from renaissance.hooks import Callback, CallbackList
+from renaissance.interrupts import Interrupts
+from renaissance.logs import LazyLogs
+from renaissance.options import FitOptions, Horizon, horizon_for
+from renaissance.progress import make_progress
+from renaissance.resume import Checkpoints, resume
+from renaissance.schedules import ConstantLR
+
+if TYPE_CHECKING:
+    from renaissance.task import Task
+
+
+logger = logging.getLogger("renaissance")
+
+
+class NonFiniteError(RuntimeError):
+    """Training stopped: too many updates in a row met infinities or NaN."""
+
+
+class FitLoop:
+    """One call of fit.
+
+    Args:
+        task: The task, compiled.
+        train: Its training data.
+        options: The checked arguments.
+        callbacks: Callbacks of the task and of this call.
+        verbose: 0 silent, 1 a bar, 2 a line an epoch.
+        checkpoints: Where periodic checkpoints go.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        train: Loader,
+        options: FitOptions,
+        callbacks: CallbackList,
+        verbose: int,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self.task, self.train, self.options, self.callbacks = task, train, options, callbacks
+        self.executor, self.position = task.executor, task.position
+        self.checkpoints, self.interrupts = checkpoints, Interrupts()
+        self.progress = make_progress(
+            verbose, epochs=options.epochs, steps_per_epoch=options.steps_per_epoch
+        )
+        self._hears_steps = callbacks.listens("on_train_batch_end")
+        self._last_save = time.monotonic()
+
+    def run(self) -> None:
+        """Train until the last epoch, a stop, a signal or an error."""
+        self.task.stop_training = False
+        with self.interrupts:
+            try:
+                self.callbacks.on_train_begin({})
+                while self._has_more() and self._epoch():
+                    pass
+                self.callbacks.on_train_end({})
+            finally:
+                self.progress.close()
+                self.callbacks.close()
+                self.checkpoints.close()
+
+    def _has_more(self) -> bool:
+        return self.position.attempted < self.options.total_steps or self._is_open()
+
+    def _is_open(self) -> bool:
+        return self.position.step >= self.options.steps_per_epoch
+
+    def _epoch(self) -> bool:
+        """The rest of the running epoch; False when training is to stop."""
+        options, position = self.options, self.position
+        if position.step == 0:
+            self.executor.tally.epoch.zero_()
+            self.task.open_epoch = {}
+            self.callbacks.on_epoch_begin(position.epoch, {})
+        self.progress.start_epoch(position.epoch, position.step)
+        if position.step < options.steps_per_epoch and not self._steps():
+            return False
+        self._close_epoch()
+        return not self._stopped()
+
+    def _steps(self) -> bool:
+        """Steps up to the end of the epoch; False when training is to stop in the middle."""
+        options, position = self.options, self.position
+        k = self.task.settings.accumulate
+        with self.executor.batches(
+            self.train,
+            seed=self.task.seed,
+            epoch=position.epoch,
+            start_step=position.step * k,
+            steps=options.micro_batches,
+        ) as batches:
+            while position.step < options.steps_per_epoch:
+                self._step(batches, min(k, options.micro_batches - position.step * k))
+                if self._after_step():
+                    return self._is_open() and not self.task.stop_training
+        return True
+
+    def _step(self, batches: Any, micro_batches: int) -> None:
+        position = self.position
+        self.callbacks.on_train_batch_begin(position.step, {})
+        self.executor.set_lr(self.task.learning_rate_at(position.attempted))
+        count = 0
+        for j in range(micro_batches):
+            batch = next(batches)
+            self.executor.micro_step(batch, first=j == 0, last=j == micro_batches - 1)
+            count += len(batch.ids)
+        position.step += 1
+        position.attempted += 1
+        self.progress.step(count)
+
+    def _after_step(self) -> bool:
+        """Hooks and upkeep after a step; True when no further step of this epoch is to be taken."""
+        options, position = self.options, self.position
+        is_logged = position.attempted % options.log_every == 0
+        if self._hears_steps or is_logged:
+            logs = LazyLogs(self._last_logs)
+            self.callbacks.on_train_batch_end(position.step - 1, logs)
+            if is_logged:
+                self._log(logs)
+        unit = options.validation_unit
+        if unit == "step" and position.attempted % options.validation_freq == 0:
+            self.task.open_epoch = self._validate()
+        if self._checkpoint_due():
+            self._save()
+        return self._stopped() or position.attempted >= options.total_steps
+
+    def _log(self, logs: LazyLogs) -> None:
+        self._check_finite()
+        if self.progress.wants_logs:
+            self.progress.logs(self._epoch_logs())
+        self.callbacks.on_log(self.position.attempted, logs)
+
+    def _close_epoch(self) -> None:
+        options, position = self.options, self.position
+        self._check_finite()
+        logs = self._epoch_logs()
+        if options.validation_unit == "step":
+            logs |= self.task.open_epoch
+        elif (position.epoch + 1) % options.validation_freq == 0:
+            logs |= self._validate()
+        self.progress.end_epoch(logs)
+        self.callbacks.on_epoch_end(position.epoch, logs, record=self._record)
+        if options.checkpoint_epochs:
+            self._save()
+
+    def _record(self, logs: Mapping[str, float]) -> None:
+        """The epoch is closed: its row, the plateau's decision, and the position behind it."""
+        position = self.position
+        self.task.observe(logs)
+        self.task.history.append(position.epoch, position.attempted, logs)
+        position.epoch, position.step = position.epoch + 1, 0
+
+    def _validate(self) -> dict[str, float]:
+        """Means over the validation data under ``val_`` names; {} without such data."""
+        data = self.options.validation
+        if data is None:
+            return {}
+        self.callbacks.on_test_begin({})
+        self.progress.start_test("validation", data.steps_per_epoch)
+        means = evaluate(self.task.require(), data, seed=self.task.seed, each=self._test_batch)
+        logs = {f"val_{name}": mean for name, mean in means.items()}
+        self.callbacks.on_test_end(logs)
+        return logs
+
+    def _test_batch(self, index: int, samples: int) -> None:
+        self.callbacks.on_test_batch_begin(index, {})
+        self.progress.test_step(samples)
+        self.callbacks.on_test_batch_end(index, {})
+
+    def _last_logs(self) -> dict[str, float]:
+        return self.executor.tally.means("last") | {"learning_rate": self._rate()}
+
+    def _epoch_logs(self) -> dict[str, float]:
+        return self.executor.tally.means("epoch") | {"learning_rate": self._rate()}
+
+    def _rate(self) -> float:
+        return self.task.learning_rate_at(max(0, self.position.attempted - 1))
+
+    def _check_finite(self) -> None:
+        if self.executor.updater.scalars["stop"]:
+            raise NonFiniteError(describe_non_finite(self.task, self.train))
+
+    def _stopped(self) -> bool:
+        if self.interrupts.received is not None:
+            self._save(wait=True)
+            self.interrupts.raise_received()
+        return self.task.stop_training
+
+    def _checkpoint_due(self) -> bool:
+        options = self.options
+        if options.checkpoint_steps is not None:
+            return self.position.attempted % options.checkpoint_steps == 0
+        if options.checkpoint_seconds is not None:
+            return time.monotonic() - self._last_save >= options.checkpoint_seconds
+        return False
+
+    def _save(self, *, wait: bool = False) -> None:
+        self._last_save = time.monotonic()
+        self.checkpoints.save(wait=wait)
+
+
+def describe_non_finite(task: Task, train: Loader) -> str:
+    """Which parameter and which samples ended the run."""
+    updater = task.require().updater
+    skips, attempted = updater.scalars["bad"], updater.scalars["attempted"]
+    name = updater.first_non_finite() or "the loss"
+    step = (attempted - 1) % train.steps_per_epoch
+    epoch = (attempted - 1) // train.steps_per_epoch
+    ids = train.batch_at(epoch, min(step, train.steps_per_epoch - 1), seed=task.seed).ids
+    shown = ", ".join(map(str, ids[:8])) + (" ..." if len(ids) > 8 else "")
+    return (
+        f"{skips} updates in a row met infinities or NaN and were skipped; the first bad gradient "
+        f"of the last one is of {name}, its samples were {shown}. The weights are those before. "
+        "Lower the learning rate, clip gradients, or look at these samples"
+    )
+
+
+def run_fit(
+    task: Task,
+    train: Loader,
+    options: FitOptions,
+    arguments: Mapping[str, Any],
+    callbacks: Sequence[Callback],
+    verbose: int,
+) -> None:
+    """Resume if asked for, settle the schedule's horizon, and train."""
+    built = task.require()
+    names = ["loss", *built.executor.tally.names[1:], "learning_rate"]
+    if options.validation is not None:
+        names += [f"val_{name}" for name in built.executor.tally.names]
+    params = {"epochs": options.epochs, "steps": options.steps_per_epoch, "metrics": names}
+    everyone = CallbackList([*task.settings.callbacks, *callbacks], task, params=params)
+    with task.switches():
+        built.verify()
+        resume(task, arguments["resume"], arguments["allow"])
+        everyone.load_state_dict(task.callback_states)
+        wanted = Horizon(options.total_steps, options.steps_per_epoch)
+        is_constant = isinstance(task.settings.schedule(), ConstantLR)
+        task.horizon = horizon_for(
+            wanted, task.horizon, arguments["horizon"], is_constant=is_constant
+        )
+        task.history.params = {"epochs": options.epochs, "steps": options.steps_per_epoch}
+        if task.position.attempted >= options.total_steps and task.position.step == 0:
+            logger.warning(
+                "fit: nothing is left to do: %d steps are taken, the end is at %d",
+                task.position.attempted,
+                options.total_steps,
+            )
+            return
+        checkpoints = Checkpoints(task, everyone, arguments["keep"])
+        FitLoop(task, train, options, everyone, verbose, checkpoints).run()
+        task.callback_states = everyone.state_dict()

@@ -1,0 +1,140 @@
+"""Dropout whose mask is a pure function of (seed, attempted micro-step, layer, place in the batch).
+
+Nothing is stored for backward: it draws the same mask again. The mask is the same on CPU and GPU,
+for any number of ranks and in a replayed graph, where every replay has a new one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from renaissance import _native
+
+_DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
+
+@torch.library.custom_op("renaissance::dropout", mutates_args=())
+def _dropout(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
+    """x times 0 or 1 / (1 - p), in x's memory order; `scalars` is region S, (bytes,) uint8."""
+    channels = 1
+    if x.dim() == 4 and not x.is_contiguous():
+        x = x.contiguous(memory_format=torch.channels_last)
+        channels = x.shape[1]
+    else:
+        x = x.contiguous()
+    y = torch.empty_like(x)
+    inner = max(1, x[0].numel()) if x.numel() else 1
+    threshold, scale = round(p * 2**32), 1.0 / (1.0 - p)
+    arguments = (x.data_ptr(), y.data_ptr(), x.numel(), inner, channels, _DTYPES[x.dtype])
+    if x.is_cuda:
+        raise NotImplementedError(*arguments, scalars.data_ptr(), layer, threshold, scale)
+    else:
+        threads = torch.get_num_threads()
+        _native.dropout(*arguments, scalars.data_ptr(), layer, threshold, scale, threads)
+    return y
+
+
+@_dropout.register_fake
+def _(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
+    if x.dim() == 4 and not x.is_contiguous():
+        return torch.empty_like(x, memory_format=torch.channels_last)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, scalars, ctx.layer, ctx.p = inputs
+    ctx.save_for_backward(scalars)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+    (scalars,) = ctx.saved_tensors
+    return torch.ops.renaissance.dropout(grad, scalars, ctx.layer, ctx.p), None, None, None
+
+
+_dropout.register_autograd(_backward, setup_context=_save)
+
+
+class Dropout(nn.Module):
+    """Sets elements to zero with probability p in training and scales the rest by 1 / (1 - p).
+
+    As torch.nn.Dropout (Srivastava et al., JMLR 15, 2014), with keyed masks. ``task.compile()``
+    puts it in the place of every torch.nn.Dropout and gives it a number hashed from its path, and
+    the task's scalars.
+
+    Args:
+        p: Probability of a zero, at least 0 and below 1.
+
+    Shape:
+        (N, ...) float32, bfloat16 or float16; the output has the same shape and dtype.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        if isinstance(p, bool) or not isinstance(p, (int, float)):
+            raise TypeError(f"Dropout: p = {p!r} ({type(p).__name__}) must be a number")
+        if not 0 <= p < 1:
+            raise ValueError(f"Dropout: p = {p} is not allowed; it must be at least 0 and below 1")
+        self.p, self.layer = float(p), 0
+        self._scalars: Tensor | None = None
+
+    def bind(self, scalars: Tensor | None, layer: int = 0) -> None:
+        """Use this region S and layer number, 0 to 2**63 - 1; None unbinds."""
+        self._scalars, self.layer = scalars, layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if self._scalars is None:
+            raise RuntimeError(
+                "rn.nn.Dropout draws its masks from a task's seed and step: give the model to "
+                "rn.Task and compile, or use torch.nn.Dropout outside of one"
+            )
+        result: Tensor = _dropout(x, self._scalars, self.layer, self.p)
+        return result
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Dropout:
+        copy = Dropout(self.p)
+        copy.train(self.training)
+        return copy
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_scalars": None}
+
+
+def swap_dropouts(module: nn.Module) -> list[str]:
+    """Put `Dropout` in the place of every torch.nn.Dropout; returns their paths."""
+    swapped = []
+    for path, parent in list(module.named_modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Dropout and 0 <= child.p < 1:
+                own = Dropout(child.p)
+                own.train(child.training)
+                setattr(parent, name, own)
+                swapped.append(f"{path}.{name}" if path else name)
+    return swapped
+
+
+def restore_dropouts(module: nn.Module) -> None:
+    """torch.nn.Dropout in the place of every `Dropout`."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, Dropout):
+                plain = nn.Dropout(child.p)
+                plain.train(child.training)
+                setattr(parent, name, plain)
+
+
+def bind_dropouts(module: nn.Module, scalars: Tensor | None) -> None:
+    """Give every `Dropout` region S, and a number hashed from its path.
+
+    So adding a layer moves nobody else's masks.
+    """
+    for path, part in module.named_modules():
+        if isinstance(part, Dropout):
+            part.bind(scalars, _native.derive_text(0, path) >> 1)  # fits a signed 64-bit integer

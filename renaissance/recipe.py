@@ -1,0 +1,157 @@
+"""What a task is told: `Recipe`, the value behind `task.settings`, and the calls that fill it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from renaissance.data.loader import Loader
+from renaissance.ema import Clip, Ema
+from renaissance.hooks import Callback, check_callback
+from renaissance.init import Initializer
+from renaissance.losses import Loss, as_loss
+from renaissance.optim import Optimizer
+from renaissance.schedules import Schedule, resolve_lr
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """The settings of a task, by name; `None` is what has not been said."""
+
+    loss: Loss | None = None
+    optimizer: Optimizer | None = None
+    scheduler: Schedule | None = None
+    train: Loader | None = None
+    valid: Loader | None = None
+    init: Initializer | None = None
+    keep_weights: bool = False
+    ema: Ema | None = None
+    clip: Clip | None = None
+    accumulate: int = 1
+    callbacks: tuple[Callback, ...] = ()
+    metrics: tuple[str | Callable[..., Any], ...] = ()
+
+    def schedule(self) -> Schedule:
+        """The schedule of the learning rate: the one given, or a constant from the optimizer."""
+        if self.optimizer is None:
+            raise RuntimeError("the task has no optimizer yet: task.optimizer(rn.AdamW(lr=1e-3))")
+        return resolve_lr(self.optimizer, self.scheduler)
+
+    def identity(self) -> dict[str, Any]:
+        """What a resumed run must find equal, as JSON."""
+        parts = {
+            "loss": self.loss,
+            "optimizer": self.optimizer,
+            "scheduler": self.scheduler,
+            "ema": self.ema,
+            "clip": self.clip,
+        }
+        return {name: repr(part) for name, part in parts.items()} | {"accumulate": self.accumulate}
+
+    def check(self) -> None:
+        """RuntimeError that names the first thing still missing for training."""
+        if self.loss is None:
+            raise RuntimeError("the task has no loss yet: task.loss(rn.CrossEntropyLoss())")
+        self.schedule()
+
+
+class Told:
+    """The fluent side of a task: each call notes one thing in the recipe and chains.
+
+    What is told after compile takes effect at the next compile; until then fit refuses.
+    """
+
+    def __init__(self) -> None:
+        self._recipe, self._stale = Recipe(), False
+
+    @property
+    def settings(self) -> Recipe:
+        """What the task has been told, by name."""
+        return self._recipe
+
+    def _tell(self, **changes: Any) -> Self:
+        self._recipe = dataclasses.replace(self._recipe, **changes)
+        self._stale = True
+        return self
+
+    def loss(self, loss: Loss | Callable[[Any, Tensor], Tensor]) -> Self:
+        """The loss: one of ``rn``'s, or any callable ``(output, target) -> scalar mean``."""
+        return self._tell(loss=as_loss(loss))
+
+    def optimizer(self, optimizer: Optimizer) -> Self:
+        """The optimizer's description."""
+        return self._tell(optimizer=_expect(optimizer, Optimizer, "optimizer"))
+
+    def scheduler(self, scheduler: Schedule) -> Self:
+        """The schedule of the learning rate; without one the optimizer's ``lr`` is constant."""
+        return self._tell(scheduler=_expect(scheduler, Schedule, "scheduler"))
+
+    def data(self, train: Any, valid: Any = None) -> Self:
+        """Training data, and validation data if any: loaders, or torch's DataLoaders."""
+        return self._tell(train=as_loader(train), valid=None if valid is None else as_loader(valid))
+
+    def init(self, initializer: Initializer | str) -> Self:
+        """An `Initializer`, or "keep" for the module's own weights."""
+        if initializer == "keep":
+            return self._tell(init=None, keep_weights=True)
+        checked = _expect(initializer, Initializer, "init", "; 'keep' keeps the module's weights")
+        return self._tell(init=checked, keep_weights=False)
+
+    def ema(self, decay: float | Ema, *, warmup: bool = False) -> Self:
+        """Keep an exponential moving average of weights and buffers; see `Ema`."""
+        return self._tell(ema=decay if isinstance(decay, Ema) else Ema(decay, warmup=warmup))
+
+    def clip(self, clip: float | Clip) -> Self:
+        """Clip gradients: a number is the largest global norm; see `Clip`."""
+        return self._tell(clip=clip if isinstance(clip, Clip) else Clip(norm=clip))
+
+    def accumulate(self, batches: int) -> Self:
+        """Loader batches for one update; gradients are means over the window's samples."""
+        return self._tell(accumulate=check_accumulate(batches))
+
+    def callbacks(self, *callbacks: Callback) -> Self:
+        """Callbacks of every fit of this task."""
+        self._recipe = dataclasses.replace(
+            self._recipe, callbacks=tuple(check_callback(callback) for callback in callbacks)
+        )
+        return self
+
+    def metrics(self, *metrics: str | Callable[..., Any]) -> Self:
+        """Metrics beside the loss: "accuracy", "top5" ..., or callables ``(output, target)``."""
+        return self._tell(metrics=metrics)
+
+
+def _expect(given: Any, kind: type[Any], what: str, more: str = "") -> Any:
+    if not isinstance(given, kind):
+        raise TypeError(
+            f"{what}: received {given!r:.60} ({type(given).__name__}); it takes an "
+            f"rn.{kind.__name__}{more}"
+        )
+    return given
+
+
+def check_accumulate(k: object) -> int:
+    """Micro-batches of a step as an int of at least 1."""
+    if isinstance(k, bool) or not isinstance(k, int):
+        raise TypeError(f"accumulate({k!r}) is not allowed; it takes a whole number of batches")
+    if k < 1:
+        raise ValueError(f"accumulate({k}) is not allowed; it takes 1 or more batches")
+    return k
+
+
+def as_loader(data: Any) -> Loader:
+    """A loader as it is; TypeError with the line to write for anything else."""
+    if isinstance(data, Loader):
+        return data
+    if isinstance(data, torch.utils.data.DataLoader):
+        hint = "give its data set to rn.Loader(dataset, batch_size=..., shuffle=...)"
+    elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "shape"):
+        hint = "write rn.Loader(dataset, batch_size=...)"
+    else:
+        hint = "write rn.Loader.from_arrays(x, y, batch_size=...)"
+    raise TypeError(f"data: received {type(data).__name__}, an rn.Loader is needed; {hint}")

@@ -1,0 +1,123 @@
+"""Checkpoints of a task: writing them during fit, finding one, and continuing from it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from renaissance import snapshot
+from renaissance.checkpoint import Checkpoint, write_checkpoint
+from renaissance.saver import Saver, open_checkpoint
+from renaissance.tensorfile import CheckpointError
+
+if TYPE_CHECKING:
+    from renaissance.callbacks import CallbackList
+    from renaissance.task import Task
+
+logger = logging.getLogger("renaissance")
+
+CHECKPOINTS = "checkpoints"  # folder of a run's checkpoints
+
+
+class Checkpoints:
+    """The checkpoints that one fit writes; silent when the task has no run folder.
+
+    Args:
+        task: The task.
+        callbacks: Whose state goes along.
+        keep: How many of the last ones stay.
+    """
+
+    def __init__(self, task: Task, callbacks: CallbackList, keep: int | None) -> None:
+        self._task, self._callbacks = task, callbacks
+        run_dir = task.run_dir
+        self._saver = None if run_dir is None else Saver(run_dir / CHECKPOINTS, keep=keep)
+
+    def save(self, *, best: bool = False, wait: bool = False) -> Path | None:
+        """Start writing the task's state as it is now; with `wait` return after the commit."""
+        if self._saver is None:
+            return None
+        built = self._task.require()
+        self._saver.wait()
+        copies = snapshot.host_copy(snapshot.files_of(built))
+        state = snapshot.state_of(self._task, self._callbacks.state_dict())
+        step = self._task.position.attempted
+        return self._saver.save(step, copies, state, best=best, wait=wait)
+
+    def close(self) -> None:
+        """Finish what is being written; raise what went wrong."""
+        if self._saver is not None:
+            self._saver.close()
+
+
+def save(task: Task, folder: str | os.PathLike[str]) -> Path:
+    """Write one checkpoint and return after its commit."""
+    copies = snapshot.host_copy(snapshot.files_of(task.require()))()
+    return write_checkpoint(folder, copies, snapshot.state_of(task, task.callback_states))
+
+
+def load(
+    task: Task, place: str | os.PathLike[str], *, weights_only: bool, allow: Collection[str]
+) -> Path:
+    """Load a checkpoint, a pointer's or a run's newest intact one; returns its folder."""
+    checkpoint = _open(place)
+    _load(task, checkpoint, weights_only=weights_only, allow=allow)
+    return checkpoint.path
+
+
+def resume(task: Task, place: object, allow: Collection[str]) -> Path | None:
+    """What ``fit(resume=...)`` asks for; None for a fresh start, which is said.
+
+    Raises:
+        CheckpointError: There are checkpoints and none is intact.
+        ValueError: `place` is none of False, "auto" and a path; or the run differs.
+    """
+    if place is False:
+        return None
+    if place == "auto":
+        if task.run_dir is None:
+            raise ValueError("resume='auto' looks into the run folder: give Task(run_dir=...)")
+        if not (task.run_dir / CHECKPOINTS).is_dir():
+            logger.warning("resume: no checkpoint in %s yet; a fresh start", task.run_dir)
+            return None
+        place = task.run_dir
+    if not isinstance(place, (str, os.PathLike)):
+        raise ValueError(f"resume = {place!r} is not allowed; it takes False, 'auto' or a path")
+    checkpoint = _open(place)
+    _load(task, checkpoint, weights_only=False, allow=allow)
+    position = task.position
+    logger.info(
+        "resumed from %s: epoch %d, step %d, %d steps in all",
+        checkpoint.path,
+        position.epoch,
+        position.step,
+        position.attempted,
+    )
+    return checkpoint.path
+
+
+def _open(place: str | os.PathLike[str]) -> Checkpoint:
+    checkpoint, rejected = open_checkpoint(place)
+    for path, reason in rejected:
+        logger.warning("checkpoint %s was passed over: %s", path, reason)
+    if checkpoint is None:
+        reasons = "; ".join(reason for _, reason in rejected) or "none is there"
+        raise CheckpointError(f"no intact checkpoint in {place}: {reasons}")
+    return checkpoint
+
+
+def _load(
+    task: Task, checkpoint: Checkpoint, *, weights_only: bool, allow: Collection[str]
+) -> None:
+    built = task.require()
+    if weights_only:
+        snapshot.load_model(built, checkpoint)
+        built.memory.restart_average()
+        states: list[dict[str, Any]] = []
+    else:
+        states = snapshot.restore(task, checkpoint, allow)
+    task.callback_states = states
+    built.executor.forget_mode()

@@ -1,0 +1,163 @@
+"""A look at the module before the first step: what is unused, random, or cannot be captured.
+
+One forward and backward pass on a small real batch under a dispatch mode. Whatever reads a value on
+the host, has a shape that depends on data, or draws from torch's own generators is found with the
+path of the layer that did it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_HOST_READS = {"_local_scalar_dense", "item", "is_nonzero"}
+_DATA_SHAPES = {"nonzero", "masked_select", "unique_consecutive", "_unique2", "unique_dim"}
+_RANDOM_TAG = torch.Tag.nondeterministic_seeded
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing seen: `kind` is "host read", "data-dependent shape" or "random operation"."""
+
+    kind: str
+    operation: str
+    layer: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.operation}) in {self.layer}"
+
+
+class _Watch(TorchDispatchMode):
+    def __init__(self, layer: Callable[[], str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._layer = layer
+        self.findings: dict[Finding, None] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        kind = None
+        if name in _HOST_READS:
+            kind = "host read"
+        elif name in _DATA_SHAPES:
+            kind = "data-dependent shape"
+        elif _RANDOM_TAG in func.tags and func.namespace == "aten":
+            kind = "random operation"
+        if kind is not None:
+            self.findings[Finding(kind, name, self._layer())] = None
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _paths(module: nn.Module) -> Iterator[list[str]]:
+    """The path of the layer that is running, kept by hooks: the last entry of the list."""
+    stack = ["the loss or the metrics"]
+    handles = []
+    for name, layer in module.named_modules():
+        label = f"{name or 'the model'} ({type(layer).__name__})"
+
+        def enter(_: nn.Module, __: Any, label: str = label) -> None:
+            stack.append(label)
+
+        def leave(_: nn.Module, __: Any, ___: Any) -> None:
+            stack.pop()
+
+        handles.append(layer.register_forward_pre_hook(enter))
+        handles.append(layer.register_forward_hook(leave, always_call=True))
+    try:
+        yield stack
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """What one pass showed.
+
+    Attributes:
+        findings: What cannot be captured or would draw from torch's generators.
+        unused: Parameters that got no gradient.
+        output_shape: Shape of the output for the batch that was tried, None when not a tensor.
+    """
+
+    findings: tuple[Finding, ...]
+    unused: tuple[str, ...]
+    output_shape: tuple[int, ...] | None
+
+    @property
+    def random(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.kind == "random operation")
+
+    @property
+    def not_capturable(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.kind != "random operation")
+
+
+def scan(module: nn.Module, run: Callable[[], tuple[Any, Tensor]]) -> Scan:
+    """Run one pass and look. `run` gives (output, loss sum); buffers are the caller's to restore.
+
+    torch's generators are saved and restored: a look must not advance them.
+    """
+    parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    devices = [p.device for p in parameters.values() if p.is_cuda][:1]
+    with torch.random.fork_rng(devices=devices), _paths(module) as stack:
+        with _Watch(lambda: stack[-1]) as watch:
+            output, loss = run()
+        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    unused = tuple(n for n, g in zip(parameters, gradients) if g is None)
+    shape = tuple(output.shape) if isinstance(output, Tensor) else None
+    return Scan(tuple(watch.findings), unused, shape)
+
+
+_WAYS_OUT = (
+    "use rn.nn.Dropout (compile replaces torch.nn.Dropout by itself), or leave the seed out to "
+    "allow it"
+)
+
+
+def check_random(found: Scan, *, seeded: bool) -> None:
+    """RuntimeError when a seed was given and an operation draws from torch's generators."""
+    if seeded and found.random:
+        lines = "\n  ".join(str(f) for f in found.random)
+        raise RuntimeError(
+            "these operations draw from torch's own generators, which a seeded task neither reads "
+            f"nor advances:\n  {lines}\n{_WAYS_OUT}"
+        )
+
+
+def check_layers(module: nn.Module, smallest_batch: int | None) -> None:
+    """ValueError for layers that cannot work in a static step."""
+    for name, layer in module.named_modules():
+        if not isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            continue
+        if layer.track_running_stats and layer.momentum is None:
+            raise ValueError(
+                f"{name or 'the model'} ({type(layer).__name__}) has momentum=None: a cumulative "
+                "average depends on a host counter; give it a momentum, 0.1 say"
+            )
+        if smallest_batch == 1:
+            raise ValueError(
+                f"an epoch ends with a batch of one sample, and {name or 'the model'} "
+                f"({type(layer).__name__}) cannot normalise over one; choose another batch_size "
+                "or drop_last=True"
+            )
+
+
+def has_trained_statistics(module: nn.Module) -> bool:
+    """Whether some batch-norm's running statistics are not a fresh constructor's."""
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.track_running_stats:
+            mean, var = layer.running_mean, layer.running_var
+            if mean is not None and bool((mean != 0).any()):
+                return True
+            if var is not None and bool((var != 1).any()):
+                return True
+    return False

@@ -1,0 +1,279 @@
+"""One training step: forward, backward, gather, then the range operations of `Updater`.
+
+`Passes` holds the functions that are traced (loss and metrics of a batch, outputs of a batch);
+`Tally` the running sums of loss and metrics in region R; `StepExecutor` runs a step eagerly. The
+captured executor (`renaissance.capture`) records the very same calls into one CUDA graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from renaissance.data.loader import Loader
+from renaissance.data.stream import Batch, BatchStream
+from renaissance.memory import Memory
+from renaissance.metrics import Metric
+from renaissance.precision import Precision
+from renaissance.update import Updater
+
+LossFunction = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
+
+
+class Tally:
+    """Sums of loss and metrics in region R, as (sum, count) pairs in float64; loss comes first.
+
+    Rows: "window" collects the micro-batches of the step that is running, "last" holds the step
+    before, "epoch" every step of the epoch that was not skipped, "test" an evaluation. Counts are
+    exact up to 2^53. A mean over nothing is NaN.
+    """
+
+    ROWS = ("window", "last", "epoch", "test")
+
+    def __init__(self, region: Tensor, names: Sequence[str]) -> None:
+        self.names = ("loss", *names)
+        width = 2 * len(self.names)
+        self._rows = region[: len(self.ROWS) * width].view(len(self.ROWS), width)
+        self.window, self.last, self.epoch, self.test = self._rows.unbind()
+
+    @staticmethod
+    def size(num_metrics: int) -> int:
+        """float64 elements of region R for so many metrics beside the loss."""
+        return len(Tally.ROWS) * 2 * (1 + num_metrics)
+
+    def commit(self, has_nan: Tensor) -> None:
+        """Close a step: the window becomes `last` and joins the epoch unless it was skipped."""
+        self.last.copy_(self.window)
+        self.epoch.add_(torch.where(has_nan != 0, 0.0, self.window))
+        self.window.zero_()
+
+    def values(self, row: str) -> list[float]:
+        """The sums of a row, read from the device: loss sum, loss weight, metric sum, count ..."""
+        return [float(x) for x in getattr(self, row).tolist()]
+
+    def load(self, row: str, values: Sequence[float]) -> None:
+        """Put sums back (resume)."""
+        getattr(self, row).copy_(torch.tensor(values, dtype=torch.float64))
+
+    def means(self, row: str) -> dict[str, float]:
+        """Means over samples by name, read from the device."""
+        flat = self.values(row)
+        pairs = zip(self.names, flat[0::2], flat[1::2])
+        return {name: total / count if count else float("nan") for name, total, count in pairs}
+
+
+class Passes:
+    """What is traced: pure functions of a batch over the bound module.
+
+    Args:
+        module: The module, bound to its memory.
+        loss: ``(output, target) -> (loss sum, weight)``, 0-d float32 tensors.
+        metrics: Metrics beside the loss.
+        precision: Autocast and working dtype.
+    """
+
+    def __init__(
+        self, module: nn.Module, loss: LossFunction, metrics: Sequence[Metric], precision: Precision
+    ) -> None:
+        self.module, self.loss, self.metrics = module, loss, tuple(metrics)
+        self.precision = precision
+
+    def autocast(self, x: Any) -> torch.autocast:
+        """The task's autocast, without its weight cache (a cache goes stale inside a graph)."""
+        dtype = self.precision.autocast_dtype
+        return torch.autocast(
+            _device_type(x), dtype=dtype, enabled=dtype is not None, cache_enabled=False
+        )
+
+    def train(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Loss sum (differentiable), loss weight (0-d float32) and all sums (float64)."""
+        return self._sums(x, y)
+
+    def test(self, x: Any, y: Tensor) -> Tensor:
+        """The sums of an evaluation batch: loss sum, weight, metric sum, count ... (float64)."""
+        return self._sums(x, y)[2]
+
+    def predict(self, x: Any) -> Tensor:
+        """Raw outputs in float32."""
+        with self.autocast(x):
+            output = self.module(x)
+        result: Tensor = output.float() if torch.is_floating_point(output) else output
+        return result
+
+    def _sums(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        with self.autocast(x):
+            output = self.module(x)
+        loss_sum, weight = self.loss(output, y)
+        sums = [loss_sum.detach(), weight]
+        with torch.no_grad():
+            for metric in self.metrics:
+                sums += metric.function(output, y)
+        return loss_sum, weight, torch.stack([s.double() for s in sums])
+
+
+def _device_type(x: Any) -> str:
+    if isinstance(x, Tensor):
+        return x.device.type
+    first = next(iter(x.values() if isinstance(x, dict) else x))
+    return str(first.device.type)
+
+
+class StepExecutor:
+    """Runs steps eagerly, on any device; also what the captured executor records.
+
+    Args:
+        passes: The functions of a batch.
+        memory: Allocated regions, bound to the module.
+        updater: The range operations.
+        parameters: Trainable parameters in the plan's order.
+    """
+
+    def __init__(
+        self, passes: Passes, memory: Memory, updater: Updater, parameters: Sequence[nn.Parameter]
+    ) -> None:
+        self.passes, self.memory, self.updater = passes, memory, updater
+        self.parameters = list(parameters)
+        self.tally = Tally(
+            memory.region("R").view(torch.float64), [metric.name for metric in passes.metrics]
+        )
+        self.train_pass, self.test_pass = passes.train, passes.test
+        self._seed = updater.scalars.view("seed_scale")[0]
+        self._has_nan = updater.scalars.view("has_nan")[0]
+        self._lr = updater.scalars.view("lr")[0]
+        self._is_channels_last = any(s.channels_last for s in memory.plan.segments)
+        self._training: bool | None = None
+
+    def prepare(self, train: Loader | None, valid: Loader | None, accumulate: int) -> None:
+        """Get ready for these loaders' batches; eager execution has nothing to do."""
+
+    def describe(self) -> str:
+        """How steps run, in a few words."""
+        return "eager"
+
+    @contextlib.contextmanager
+    def batches(
+        self,
+        loader: Loader,
+        *,
+        seed: int,
+        epoch: int,
+        start_step: int = 0,
+        steps: int | None = None,
+    ) -> Iterator[Iterator[Batch]]:
+        """The batches of an epoch from `start_step` up to `steps`, on the device."""
+        with self._stream(loader, seed, epoch, start_step, steps, pin=False) as stream:
+            yield (self._on_device(batch) for batch in stream)
+
+    def _stream(
+        self,
+        loader: Loader,
+        seed: int,
+        epoch: int,
+        start_step: int,
+        steps: int | None,
+        *,
+        pin: bool,
+    ) -> BatchStream:
+        return loader.stream(
+            seed=seed,
+            epoch=epoch,
+            start_step=start_step,
+            steps=steps,
+            layout="nhwc" if self._is_channels_last else "nchw",
+            dtype=self.passes.precision.working_dtype or torch.float32,
+            pin=pin,
+        )
+
+    def copies(self, loader: Loader, seed: int, epoch: int, steps: range) -> list[Batch]:
+        """These batches of an epoch as the step sees them, in memory of their own."""
+        with self._stream(loader, seed, epoch, steps.start, steps.stop, pin=False) as stream:
+            return [own(self._on_device(batch)) for batch in stream]
+
+    def _on_device(self, batch: Batch) -> Batch:
+        device = self.memory.device
+        if device.type == "cpu":
+            return batch
+        return Batch(to_device(batch.x, device), to_device(batch.y, device), batch.ids)
+
+    def place(self, x: Any, y: Any) -> Batch:
+        """A user's arrays as a batch on the device."""
+        x, y = as_tensor_tree(x), as_tensor_tree(y)
+        return self._on_device(Batch(x, y, np.arange(len(y))))
+
+    def set_lr(self, lr: float) -> None:
+        """The learning rate of the step about to be taken."""
+        self._lr.fill_(lr)
+
+    def micro_step(self, batch: Batch, *, first: bool, last: bool) -> None:
+        """One loader batch of a step's window; `last` brings the update."""
+        self.mode(True)
+        self.record(batch.x, batch.y, first=first, last=last)
+
+    def record(self, x: Any, y: Tensor, *, first: bool, last: bool) -> None:
+        """The device work of `micro_step`, nothing of it on the host: what a graph holds."""
+        if first:
+            self.updater.snapshot_buffers()
+        loss_sum, weight, sums = self.train_pass(x, y)
+        gradients = torch.autograd.grad(
+            loss_sum, self.parameters, grad_outputs=self._seed, allow_unused=True
+        )
+        self.tally.window.add_(sums)
+        self.updater.gather(gradients, accumulate=not first, weight=weight)
+        if last:
+            self.updater.finish()
+            self.tally.commit(self._has_nan)
+
+    def test_step(self, batch: Batch) -> None:
+        """Add an evaluation batch to the tally's row "test"."""
+        self.mode(False)
+        with torch.no_grad():
+            self.tally.test.add_(self.test_pass(batch.x, batch.y))
+
+    def predict_step(self, batch: Batch) -> Tensor:
+        """Outputs of a batch, float32; the caller owns them."""
+        self.mode(False)
+        with torch.no_grad():
+            return self.passes.predict(batch.x)
+
+    def close(self) -> None:
+        """Let go of what the device holds for this executor."""
+
+    def mode(self, training: bool) -> None:
+        """Set the module's mode, when it is not known to be set."""
+        if self._training is not training:
+            self.passes.module.train(training)
+            self._training = training
+
+    def forget_mode(self) -> None:
+        """The module's mode may have been changed from outside: set it again at the next step."""
+        self._training = None
+
+
+def own(batch: Batch) -> Batch:
+    """A batch in memory of its own."""
+    y = None if batch.y is None else batch.y.clone()
+    return Batch(batch.x.clone(), y, batch.ids.copy())
+
+
+def to_device(x: Any, device: torch.device) -> Any:
+    """A tensor, or a container of tensors, on the device."""
+    if isinstance(x, Mapping):
+        return {key: to_device(value, device) for key, value in x.items()}
+    if isinstance(x, (tuple, list)):
+        return type(x)(to_device(value, device) for value in x)
+    return x.to(device, non_blocking=True)
+
+
+def as_tensor_tree(x: Any) -> Any:
+    """Arrays as tensors, inside containers too; float64 becomes float32."""
+    if isinstance(x, Mapping):
+        return {key: as_tensor_tree(value) for key, value in x.items()}
+    if isinstance(x, (tuple, list)) and x and not isinstance(x[0], (int, float)):
+        return type(x)(as_tensor_tree(value) for value in x)
+    tensor = torch.as_tensor(x)
+    return tensor.float() if tensor.dtype == torch.float64 else tensor

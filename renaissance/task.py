@@ -1,0 +1,463 @@
+"""`Task`: a module, a loss, an optimizer, a schedule and data, and what can be done with them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pathlib
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from renaissance import evaluation, resume, snapshot
+from renaissance.build import Built, build, check_compile_options, check_module
+from renaissance.data.loader import Loader
+from renaissance.data.stream import Batch
+from renaissance.describe import compile_report, module_summary
+from renaissance.history import History
+from renaissance.hooks import Callback
+from renaissance.init import Initializer
+from renaissance.loop import run_fit
+from renaissance.memory import MemoryPlan
+from renaissance.options import Horizon, Position, check_fit_arguments, fit_options
+from renaissance.precision import resolve_precision
+from renaissance.progress import resolve_verbose
+from renaissance.random import Generator, check_seed, derive, fresh_seed
+from renaissance.recipe import Told, as_loader
+from renaissance.schedules import ScheduleRun
+from renaissance.step import StepExecutor
+from renaissance.switches import Switches
+
+logger = logging.getLogger("renaissance")
+
+_default_seed: list[int] = []
+
+
+def manual_seed(seed: int) -> None:
+    """The seed of tasks made later without one of their own."""
+    _default_seed[:] = [check_seed(seed)]
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """ "auto" (cuda:LOCAL_RANK or cuda when there is one, else cpu), "cpu", "cuda" or "cuda:N"."""
+    text = str(device)
+    if text == "auto":
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    if text == "cpu":
+        return torch.device("cpu")
+    match = re.fullmatch(r"cuda(?::(\d+))?", text)
+    if match is None:
+        raise ValueError(
+            f"device = {text!r} is not allowed; it takes 'auto', 'cpu', 'cuda' or 'cuda:N'"
+        )
+    number = int(match[1] or 0)
+    if number >= torch.cuda.device_count():
+        raise ValueError(
+            f"device = {text!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices; "
+            "'auto' falls back to the CPU"
+        )
+    return torch.device("cuda", number)
+
+
+class Task(Told):
+    """A module and how it is trained.
+
+    Args:
+        model: The module. It belongs to one task; ``task.model`` always has raw (not EMA) weights.
+        name: Any text; the model's class in lower case by default.
+        seed: 0 to 2**64 - 1. None draws one, prints and records it, and leaves fast
+            non-deterministic kernels allowed.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        precision: "32-true", "tf32", "bf16-mixed" or "16-mixed" (CUDA only).
+        deterministic: Whether only deterministic kernels run; by default when a seed is given.
+        run_dir: The run's own folder; None writes nothing to disk.
+        threads: torch's intra-op threads, pinned at the first run; None takes torch's count then.
+
+    Example:
+        >>> task = Task(mlp([64], num_classes=10, in_features=64), seed=1)
+        >>> task.loss(rn.CrossEntropyLoss()).optimizer(rn.AdamW(lr=1e-3)).data(train, valid)
+        >>> task.compile()
+        >>> history = task.fit(epochs=10)
+    """
+
+    def __init__(  # noqa: PLR0913 - what a run is made of
+        self,
+        model: nn.Module,
+        *,
+        name: str | None = None,
+        seed: int | None = None,
+        device: str | torch.device = "auto",
+        precision: str = "32-true",
+        deterministic: bool | None = None,
+        run_dir: str | os.PathLike[str] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_module(model)
+        self.model = model
+        self.name = name if name is not None else type(model).__name__.lower()
+        if seed is None and _default_seed:
+            seed = _default_seed[0]
+        self.seed_given = seed is not None
+        self.seed = fresh_seed() if seed is None else check_seed(seed)
+        self.deterministic = self.seed_given if deterministic is None else deterministic
+        self.device = resolve_device(device)
+        self.precision = resolve_precision(precision, self.device)
+        self.run_dir = pathlib.Path(run_dir) if run_dir is not None else None
+        self.threads = threads if threads is not None else torch.get_num_threads()
+        self.generator = Generator(derive(self.seed, "user"))
+        self.position = Position()
+        self.history = History()
+        self.open_epoch: dict[str, float] = {}
+        self.stop_training = False
+        self.horizon: Horizon | None = None
+        self._built: Built | None = None
+        self._rates: ScheduleRun | None = None
+        self.best: dict[str, Any] = {}
+        self.callback_states: list[dict[str, Any]] = []
+        if not self.seed_given:
+            logger.warning(
+                "no seed given: drew seed %d; Task(seed=%d) repeats", self.seed, self.seed
+            )
+
+    # Compile.
+
+    def compile(
+        self,
+        *,
+        report: str = "summary",
+        capture: str = "auto",
+        compile_model: str = "auto",
+        fuse: str = "auto",
+    ) -> Self:
+        """Plan the memory, bind the module, initialise, and prepare the step.
+
+        A second compile keeps weights, buffers and counters, rebuilds the plan and zeroes the
+        moments. Only what this task has never initialised, loaded or trained is initialised.
+
+        Args:
+            report: What to print: "none", "summary", "memory", "graph", "schedule" or "all".
+            capture: "auto" captures the step as one CUDA graph where there is CUDA; "off" is eager.
+            compile_model: "auto" sends forward and backward through torch.compile on CUDA; "off".
+            fuse: "auto" swaps in fused layers where they are known; "off".
+
+        Raises:
+            RuntimeError: Loss, optimizer or learning rate is missing, or the module has been
+                trained and no init was said.
+            ValueError: Shapes of data, output and targets do not fit.
+        """
+        options = check_compile_options(report, capture, compile_model, fuse)
+        self._recipe.check()
+        with self.switches():
+            self._built = build(self, options, self._built)
+        self._stale, self._rates = False, None
+        if report != "none":
+            sys.stdout.write(compile_report(self, report) + "\n")
+        return self
+
+    def init_all(self, device: str | torch.device | None = None) -> Self:
+        """Fill every parameter from Philox, keyed by (seed, parameter name, element).
+
+        Resets batch-norm statistics and moments too. The bits are the same on CPU and GPU.
+
+        Args:
+            device: Where the numbers are drawn; the task's device by default.
+        """
+        built = self.require()
+        where = self.device if device is None else resolve_device(device)
+        with self.switches():
+            built.initialise(self._recipe.init or Initializer(), self.seed, where)
+        return self
+
+    def switches(self) -> Switches:
+        """torch's global switches as this task wants them: a context manager."""
+        return Switches(
+            deterministic=self.deterministic, tf32=self.precision.tf32, threads=self.threads
+        )
+
+    def require(self) -> Built:
+        if self._built is None:
+            raise RuntimeError("the task is not compiled yet: call task.compile() first")
+        if self._stale:
+            raise RuntimeError(
+                "a setting was changed after compile: call task.compile() again (weights, buffers "
+                "and counters stay, moments start from zero)"
+            )
+        return self._built
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """The memory plan: regions, segments, ranges, bytes."""
+        return self.require().plan
+
+    @property
+    def executor(self) -> StepExecutor:
+        return self.require().executor
+
+    # Train.
+
+    def fit(
+        self,
+        train: Any = None,
+        *arrays: Any,
+        epochs: int | None = None,
+        max_steps: int | None = None,
+        validation_data: Any = None,
+        callbacks: Sequence[Callback] = (),
+        verbose: int | str = "auto",
+        **options: Any,
+    ) -> History:
+        """Train up to the final epoch (``epochs`` is the last one, not "more").
+
+        A later fit continues from the task's position, mid-epoch too.
+
+        Args:
+            train: Data in place of ``task.data``'s.
+            epochs: The final epoch; 1 by default, unbounded when max_steps is given.
+            max_steps: The final step.
+            validation_data: Validation data in place of ``task.data``'s.
+            callbacks: Callbacks of this call, after the task's own.
+            verbose: 0 silent, 1 a bar, 2 a line an epoch, "auto" a bar on a terminal.
+            **options: ``validation_freq=1`` (n epochs, or ("step", n)), ``steps_per_epoch=None``,
+                ``log_every=50`` steps, ``checkpoint="epoch"`` (or n steps, "10min", None),
+                ``keep=3`` checkpoints, ``resume=False`` ("auto" or a path), ``horizon=None``
+                ("keep" or "stretch", for an ``epochs`` beyond the schedule's).
+
+        Returns:
+            The task's `History`; also at ``task.history``.
+
+        Raises:
+            NonFiniteError: 50 updates in a row were skipped for infinities or NaN.
+            KeyboardInterrupt, Interrupted: After SIGINT or SIGTERM, once the step is done.
+        """
+        self.require()
+        arguments = check_fit_arguments({**options, **({"y": arrays[0]} if arrays else {})})
+        loader = self._recipe.train if train is None else as_loader(train)
+        valid = self._recipe.valid if validation_data is None else as_loader(validation_data)
+        if loader is None:
+            raise RuntimeError("the task has no data yet: task.data(train), or task.fit(train)")
+        chosen = fit_options(loader, valid, self._recipe.accumulate, epochs, max_steps, arguments)
+        run_fit(self, loader, chosen, arguments, callbacks, resolve_verbose(verbose))
+        return self.history
+
+    def train_on_batch(self, x: Any, y: Any) -> dict[str, float]:
+        """One update from one batch; returns its loss, metrics and learning rate."""
+        built = self.require()
+        with self.switches():
+            built.verify()
+            batch = built.executor.place(x, y)
+            built.executor.set_lr(self.learning_rate_at(self.position.attempted))
+            built.executor.micro_step(batch, first=True, last=True)
+        self.position.attempted += 1
+        return built.executor.tally.means("last")
+
+    def test_on_batch(self, x: Any, y: Any) -> dict[str, float]:
+        """Loss and metrics of one batch with raw weights; changes nothing."""
+        built = self.require()
+        with self.switches():
+            return evaluation.test_on_batch(built, x, y)
+
+    def learning_rate_at(self, attempted: int) -> float:
+        """The learning rate of the update about to be taken after so many attempted ones."""
+        horizon = self.horizon or Horizon(attempted + 1, 1)
+        return self.rates.lr(attempted, horizon.total_steps, horizon.steps_per_epoch)
+
+    @property
+    def rates(self) -> ScheduleRun:
+        """The schedule as it runs: a pure function, but for ReduceLROnPlateau's state."""
+        if self._rates is None:
+            self._rates = self._recipe.schedule().start()
+        return self._rates
+
+    def reset(self, seed: int | None = None) -> Self:
+        """Start afresh without compiling again: weights, moments, counters, history, position."""
+        if seed is not None:
+            self.seed, self.seed_given = check_seed(seed), True
+        self.generator = Generator(derive(self.seed, "user"))
+        self.position, self.history, self.open_epoch = Position(), History(), {}
+        self.horizon, self._rates, self.best, self.callback_states = None, None, {}, []
+        scalars = self.require().updater.scalars
+        first = 65536.0 if self.precision.loss_scaling else 1.0
+        scalars.load_state(dict.fromkeys(scalars.state(), 0) | {"loss_scale": first})
+        scalars.write(seed=self.seed, stop=0)
+        return self.init_all()
+
+    # Evaluate and predict.
+
+    def evaluate(self, data: Any, weights: str | None = None) -> dict[str, float]:
+        """Loss and metrics over a data set, means over samples; EMA weights where there are any.
+
+        Args:
+            data: A loader, or a torch DataLoader.
+            weights: "raw" or "ema"; None takes EMA weights when the task keeps them.
+        """
+        built = self.require()
+        with self.switches():
+            built.verify()
+            return evaluation.evaluate(built, as_loader(data), seed=self.seed, weights=weights)
+
+    def predict(self, data: Any, weights: str | None = None) -> npt.NDArray[np.float32]:
+        """Raw outputs in index order, (N, ...) float32.
+
+        Args:
+            data: A loader, or an array of inputs as the model takes them.
+            weights: As in `evaluate`.
+        """
+        built = self.require()
+        loader = as_loader(data) if not isinstance(data, (np.ndarray, Tensor)) else None
+        if loader is None:
+            loader = Loader.from_arrays(data, batch_size=min(256, max(1, len(data))))
+        with self.switches():
+            built.verify()
+            return evaluation.predict(built, loader, seed=self.seed, weights=weights)
+
+    def batch_at(self, epoch: int, step: int) -> Batch | list[Batch]:
+        """What the step sees at a position, as tensors; a list when accumulating."""
+        built, train, k = self.require(), self._recipe.train, self._recipe.accumulate
+        if train is None:
+            raise RuntimeError("the task has no data yet: task.data(train)")
+        first, last = step * k, min((step + 1) * k, train.steps_per_epoch)
+        if not 0 <= first < train.steps_per_epoch:
+            raise IndexError(f"step {step} is outside an epoch of {train.steps_per_epoch} batches")
+        found = built.executor.copies(train, self.seed, epoch, range(first, last))
+        return found if k > 1 else found[0]
+
+    def summary(self) -> str:
+        """Layers, shapes and parameters as a table."""
+        return module_summary(self.model)
+
+    # State.
+
+    @property
+    def global_step(self) -> int:
+        """Updates applied so far (read from the device)."""
+        return 0 if self._built is None else int(self._built.updater.scalars["applied"])
+
+    @property
+    def skipped_steps(self) -> int:
+        """Updates skipped for infinities or NaN (read from the device)."""
+        return 0 if self._built is None else int(self._built.updater.scalars["skipped"])
+
+    @property
+    def attempted_steps(self) -> int:
+        return self.position.attempted
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are closed."""
+        return self.position.epoch
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Views of region G by parameter name: gradients of the last step, still scaled."""
+        built = self.require()
+        return {s.name: built.memory.view("G", s.name) for s in built.plan.parameters}
+
+    def state_hash(self) -> str:
+        """SHA-256 over W, M, V, E, B, counters and loss scale, in hex."""
+        return snapshot.state_hash(self.require())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The module's state dict in float32 masters, copies."""
+        return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+
+    def export_module(self) -> nn.Module:
+        """A plain module with float32 weights of its own, free of this task."""
+        return snapshot.export_module(self.require())
+
+    def save(self, folder: str | os.PathLike[str]) -> pathlib.Path:
+        """Write one checkpoint and return after its commit; makes parents.
+
+        Raises:
+            CheckpointError: The place is taken by something that is no checkpoint.
+        """
+        return resume.save(self, folder)
+
+    def load(
+        self,
+        folder: str | os.PathLike[str],
+        weights_only: bool = False,
+        *,
+        allow: Collection[str] = (),
+    ) -> Self:
+        """Load a checkpoint: everything, or weights and buffers only.
+
+        Args:
+            folder: A checkpoint, a pointer file, or a run folder (its newest intact one).
+            weights_only: Leave moments, counters, history and position alone.
+            allow: Differences to accept by name: "seed", "data", "recipe", "plan", "environment".
+        """
+        with self.switches():
+            resume.load(self, folder, weights_only=weights_only, allow=allow)
+        return self
+
+    def snapshot_weights(self) -> dict[str, Tensor]:
+        """Weights and buffers on the host, for `restore_weights`."""
+        return {name: t.detach().cpu().clone() for name, t in self.model.state_dict().items()}
+
+    def restore_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Put back what `snapshot_weights` gave."""
+        self.model.load_state_dict(weights)
+
+    def observe(self, logs: Mapping[str, float]) -> None:
+        """Let ReduceLROnPlateau see an epoch's logs."""
+        schedule = self._recipe.schedule()
+        monitor = getattr(schedule.settings, "monitor", None)
+        if monitor is not None:
+            if monitor not in logs:
+                raise ValueError(
+                    f"{type(schedule).__name__} watches {monitor!r}, which the epoch's logs do not "
+                    f"have; they have {', '.join(logs)}"
+                )
+            self.rates.observe(logs[monitor])
+
+    def dry_run(self, steps: int = 2) -> dict[str, float]:
+        """Train, validate and undo: whether everything works, before the long run.
+
+        Returns:
+            Loss and metrics of the last of `steps` steps; the task is as it was.
+        """
+        built, train = self.require(), self._recipe.train
+        if train is None:
+            raise RuntimeError("the task has no data yet: task.data(train)")
+        before = snapshot.keep(self)
+        with self.switches():
+            built.verify()
+            for step in range(steps):
+                with built.executor.batches(
+                    train, seed=self.seed, epoch=0, start_step=step % train.steps_per_epoch
+                ) as batches:
+                    built.executor.set_lr(self.learning_rate_at(step))
+                    built.executor.micro_step(next(batches), first=True, last=True)
+            means = built.executor.tally.means("last")
+            if self._recipe.valid is not None:
+                found = evaluation.evaluate(built, self._recipe.valid, seed=self.seed)
+                means |= {f"val_{name}": mean for name, mean in found.items()}
+        snapshot.put_back(self, before)
+        return means
+
+    def close(self) -> None:
+        """Free the regions; the module keeps float32 tensors of its own."""
+        if self._built is not None:
+            self._built.close()
+            self._built = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

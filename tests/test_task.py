@@ -1,0 +1,411 @@
+"""The Task end to end on the CPU: what the README promises, and what goes wrong on the way."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import renaissance as rn
+from renaissance.models import mlp
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(230, 12)).astype(np.float32)
+Y = (X @ rng.normal(size=(12, 4))).argmax(1)
+
+
+def loader(n=230, batch_size=32, shuffle=True, **options):
+    return rn.Loader.from_arrays(X[:n], Y[:n], batch_size=batch_size, shuffle=shuffle, **options)
+
+
+def small(dropout=0.0):
+    return mlp([16, 16], num_classes=4, in_features=12, dropout=dropout)
+
+
+def make(model=None, *, seed=1, batch_size=32, n=230, valid=True, optimizer=None, **options):
+    task = rn.Task(model or small(), seed=seed, device="cpu", **options)
+    task.loss(rn.CrossEntropyLoss())
+    task.optimizer(optimizer or rn.AdamW(lr=1e-2))
+    task.data(loader(n, batch_size), loader(n, 100, shuffle=False) if valid else None)
+    return task
+
+
+def quiet(task, **options):
+    task.compile(report="none")
+    task.fit(verbose=0, **options)
+    return task
+
+
+class Normed(nn.Module):
+    """Batch-norm, dropout and a tied matrix in a few lines."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(12, 16), nn.BatchNorm1d(16)
+        self.drop, self.last = nn.Dropout(0.2), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.last(self.drop(torch.relu(self.norm(self.first(x)))))
+
+
+def test_learns_and_reports():
+    task = quiet(make(), epochs=15)
+    history = task.history.history
+    assert list(history) == ["loss", "accuracy", "learning_rate", "val_loss", "val_accuracy"]
+    assert history["val_accuracy"][-1] > 0.9 and len(history["loss"]) == 15
+    assert task.history.epoch == list(range(15))
+    assert task.epoch == 15 and task.attempted_steps == task.global_step == 15 * 8
+
+
+def test_two_runs_with_one_seed_are_equal_and_another_seed_is_not():
+    hashes = [quiet(make(Normed(), seed=s), epochs=3).state_hash() for s in (5, 5, 6)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+@pytest.mark.parametrize(
+    "precision", ["32-true", pytest.param("bf16-mixed", marks=pytest.mark.timeout(240))]
+)
+def test_agrees_with_a_loop_by_hand(precision):
+    """The step against torch's own optimizer on the same batches, from the same weights."""
+    exact = precision == "32-true"
+    adamw = rn.AdamW(lr=1e-2, weight_decay=0.1)
+    n = 230 if exact else 224  # a short batch rounds its bf16 gradients at another scale
+    task = make(optimizer=adamw if exact else rn.SGD(lr=0.1), precision=precision, n=n)
+    task.compile(report="none")
+    twin = small()
+    twin.load_state_dict(task.state_dict())
+    biases = [p for n, p in twin.named_parameters() if n.endswith("bias")]
+    weights = [p for n, p in twin.named_parameters() if not n.endswith("bias")]
+    optimizer = torch.optim.AdamW(
+        [{"params": weights, "weight_decay": 0.1}, {"params": biases, "weight_decay": 0.0}], lr=1e-2
+    )
+    if not exact:  # Adam would turn the rounding of a gradient near zero into a whole step
+        optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
+    for epoch in range(2):
+        for step in range(task.settings.train.steps_per_epoch):
+            batch = task.batch_at(epoch, step)
+            with torch.autocast("cpu", torch.bfloat16, enabled=not exact):
+                output = twin(batch.x.float())
+            loss = nn.functional.cross_entropy(output.float(), batch.y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    task.fit(epochs=2, verbose=0)
+    tolerance = 2e-6 if exact else 1e-6
+    for name, tensor in twin.state_dict().items():
+        assert torch.allclose(task.state_dict()[name], tensor, rtol=0, atol=tolerance), name
+
+
+def test_global_generators_are_neither_read_nor_advanced():
+    def states():
+        return (
+            torch.random.get_rng_state().tolist(),
+            np.random.get_state()[1].tolist(),
+            random.getstate(),
+        )
+
+    hashes = []
+    for salt in (1, 2):
+        torch.manual_seed(salt), np.random.seed(salt), random.seed(salt)
+        task = make(Normed())
+        before = states()
+        quiet(task, epochs=1)
+        assert states() == before
+        hashes.append(task.state_hash())
+    assert hashes[0] == hashes[1]
+
+
+def test_two_tasks_at_the_same_time_do_not_meet():
+    alone = [quiet(make(Normed(), seed=s), epochs=2).state_hash() for s in (1, 2)]
+    a, b = make(Normed(), seed=1), make(Normed(), seed=2)
+    a.compile(report="none"), b.compile(report="none")
+    for epoch in (1, 2):
+        a.fit(epochs=epoch, horizon="keep", verbose=0), b.fit(epochs=epoch, verbose=0)
+    assert [a.state_hash(), b.state_hash()] == alone
+
+
+def test_nothing_that_only_looks_changes_training():
+    plain = quiet(make(Normed(), valid=False), epochs=3)
+    looked = make(Normed(), valid=True)
+    looked.compile(report="none")
+    looked.fit(epochs=3, verbose=2, log_every=1, validation_freq=("step", 3))
+    assert plain.state_hash() == looked.state_hash()
+
+
+def test_fit_in_pieces_equals_fit_in_one():
+    whole = quiet(make(Normed(), optimizer=rn.Adam(lr=1e-2)), epochs=3)
+    pieces = make(Normed(), optimizer=rn.Adam(lr=1e-2))
+    pieces.compile(report="none")
+    for steps in (1, 7, 8, 13, 24):
+        pieces.fit(epochs=3, max_steps=steps, verbose=0)
+    assert pieces.state_hash() == whole.state_hash()
+    assert pieces.history.history == whole.history.history
+
+
+def test_accumulation_equals_the_large_batch():
+    """Means over the samples of a window, the last and shorter one too."""
+    sgd = rn.SGD(lr=0.1)
+    large = quiet(make(batch_size=64, optimizer=sgd), epochs=2)
+    small_batches = make(batch_size=32, optimizer=sgd).accumulate(2)
+    quiet(small_batches, epochs=2)
+    assert small_batches.global_step == large.global_step == 8
+    for name, tensor in large.state_dict().items():
+        assert torch.allclose(tensor, small_batches.state_dict()[name], atol=2e-6), name
+
+
+def test_epoch_means_are_over_samples():
+    task = make(optimizer=rn.SGD(lr=0.0 + 1e-30), valid=True)
+    quiet(task, epochs=1)
+    with torch.no_grad():
+        output = task.model(torch.from_numpy(X))
+        exact = nn.functional.cross_entropy(output.double(), torch.from_numpy(Y)).item()
+        accuracy = (output.argmax(1).numpy() == Y).mean()
+    history = task.history.history
+    assert history["loss"][0] == pytest.approx(exact, rel=1e-6)
+    assert history["val_loss"][0] == pytest.approx(exact, rel=1e-6)
+    assert history["accuracy"][0] == history["val_accuracy"][0] == accuracy
+
+
+def test_skipped_step_changes_nothing_but_is_counted():
+    task = make(Normed(), valid=False).ema(0.9).clip(1.0)
+    task.compile(report="none")
+    task.train_on_batch(X[:32], Y[:32])
+    before = {n: task.executor.memory.region(n).clone() for n in ("W", "M", "V", "E", "B")}
+    bad = X[:32].copy()
+    bad[3, 4] = np.inf
+    task.train_on_batch(bad, Y[:32])
+    for name, region in before.items():
+        assert torch.equal(region, task.executor.memory.region(name)), name
+    assert (task.global_step, task.skipped_steps, task.attempted_steps) == (1, 1, 2)
+    assert task.state_dict()["norm.num_batches_tracked"] == 1
+
+
+def test_many_skips_in_a_row_stop_the_run_and_name_the_parameter():
+    x = X.copy()
+    x[:, 0] = np.nan
+    task = make(valid=False).data(rn.Loader.from_arrays(x, Y, batch_size=4))
+    task.compile(report="none")
+    weights = task.state_dict()
+    with pytest.raises(rn.NonFiniteError, match=r"50 .*weight|50 .*bias"):
+        task.fit(epochs=3, verbose=0)
+    assert all(torch.equal(t, task.state_dict()[n]) for n, t in weights.items())
+
+
+def test_ema_evaluates_and_raw_weights_come_back():
+    task = quiet(make(Normed(), valid=False).ema(0.9), epochs=2)
+    before = task.state_hash()
+    averaged, raw = task.evaluate(loader()), task.evaluate(loader(), weights="raw")
+    assert averaged["loss"] != raw["loss"] and task.state_hash() == before
+    view = {n: task.executor.memory.view("E", n) for n in task.state_dict() if "num" not in n}
+    twin = Normed()
+    twin.load_state_dict({**task.state_dict(), **view})
+    with torch.no_grad():
+        output = twin.eval()(torch.from_numpy(X))
+    expected = nn.functional.cross_entropy(output, torch.from_numpy(Y)).item()
+    assert averaged["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_predict_is_in_index_order_and_float32():
+    task = quiet(make(valid=False), epochs=1)
+    direct = task.model.eval()(torch.from_numpy(X)).detach().numpy()
+    for data in (X, torch.from_numpy(X), loader(shuffle=True)):
+        predicted = task.predict(data)
+        assert predicted.dtype == np.float32 and predicted.shape == (230, 4)
+        assert np.allclose(predicted, direct, atol=1e-6)
+
+
+def test_stop_training_in_mid_epoch_returns_at_once():
+    class Stop(rn.Callback):
+        def on_train_batch_end(self, batch, logs):
+            if self.task.attempted_steps == 11:
+                self.task.stop_training = True
+
+    task = make()
+    task.compile(report="none")
+    history = task.fit(epochs=3, callbacks=[Stop()], verbose=0)
+    assert task.attempted_steps == 11 and len(history.epoch) == 1
+    task.fit(epochs=3, verbose=0)
+    assert task.history.history == quiet(make(), epochs=3).history.history
+
+
+def test_recompile_keeps_weights_and_counters_and_says_so(capsys):
+    task = quiet(make(valid=False), epochs=1)
+    weights = task.state_dict()
+    task.optimizer(rn.SGD(lr=0.1))
+    with pytest.raises(RuntimeError, match="compile"):
+        task.fit(epochs=2)
+    task.compile()
+    assert "kept" in capsys.readouterr().out
+    assert all(torch.equal(t, weights[n]) for n, t in task.state_dict().items())
+    assert task.attempted_steps == 8
+    task.fit(epochs=2, horizon="keep", verbose=0)
+    assert task.attempted_steps == 16
+
+
+def test_trained_statistics_demand_a_word_on_init():
+    model = Normed()
+    model(torch.from_numpy(X))
+    with pytest.raises(RuntimeError, match="init"):
+        make(model).compile(report="none")
+    kept = {n: t.clone() for n, t in model.state_dict().items()}
+    task = make(model).init("keep")
+    task.compile(report="none")
+    assert all(torch.equal(t, kept[n]) for n, t in task.state_dict().items())
+
+
+def test_adding_a_layer_moves_nobody_elses_initial_weights():
+    def weights(hidden):
+        task = make(mlp(hidden, num_classes=4, in_features=12), valid=False)
+        return task.compile(report="none").state_dict()
+
+    a, b = weights([16]), weights([16, 16])
+    first = next(iter(a))
+    assert torch.equal(a[first], b[first])
+
+
+def test_reset_starts_afresh():
+    task = quiet(make(Normed(), seed=3), epochs=2)
+    expected = task.state_hash()
+    task.reset()
+    assert task.epoch == task.global_step == 0 and task.history.epoch == []
+    task.fit(epochs=2, verbose=0)
+    assert task.state_hash() == expected
+
+
+def test_close_gives_the_module_its_own_tensors():
+    task = quiet(make(valid=False), epochs=1)
+    weights = task.state_dict()
+    task.close()
+    assert all(torch.equal(t, weights[n]) for n, t in task.model.state_dict().items())
+    quiet(make(task.model, valid=False), epochs=1)  # free for another task
+
+
+def test_export_is_plain_and_equal():
+    task = quiet(make(Normed(), precision="bf16-mixed", valid=False), epochs=1)
+    module = task.export_module()
+    assert all(torch.equal(t, task.state_dict()[n]) for n, t in module.state_dict().items())
+    assert all(p.dtype == torch.float32 for p in module.parameters())
+    assert isinstance(module.drop, nn.Dropout)
+    task.close()
+    module.train()(torch.from_numpy(X)).sum().backward()
+
+
+def test_dropout_is_swapped_and_keyed():
+    task = make(small(dropout=0.5), valid=False)
+    task.compile(report="none")
+    assert any(isinstance(m, rn.nn.Dropout) for m in task.model.modules())
+
+
+def test_frozen_and_unused_parameters_stay():
+    model = Normed()
+    model.spare = nn.Linear(3, 3)
+    model.first.requires_grad_(False)
+    task = make(model, valid=False)
+    task.compile(report="none")
+    names = {s.name for s in task.plan.parameters}
+    assert not names & {"first.weight", "first.bias", "spare.weight", "spare.bias"}
+    before = task.state_dict()
+    task.fit(epochs=1, verbose=0)
+    for name in ("first.weight", "spare.weight"):
+        assert torch.equal(before[name], task.state_dict()[name])
+    assert not torch.equal(before["last.weight"], task.state_dict()["last.weight"])
+
+
+# What goes wrong says what came, what is allowed, and what to do.
+
+
+def test_not_compiled_or_incomplete():
+    task = rn.Task(small(), seed=1)
+    with pytest.raises(RuntimeError, match="compile"):
+        task.fit(epochs=1)
+    with pytest.raises(RuntimeError, match=r"task\.loss"):
+        task.compile()
+    with pytest.raises(RuntimeError, match=r"task\.optimizer"):
+        task.loss(rn.MSELoss()).compile()
+    task.optimizer(rn.SGD(lr=1.0)).compile(report="none")
+    with pytest.raises(RuntimeError, match=r"task\.data"):
+        task.fit(epochs=1)
+
+
+@pytest.mark.parametrize(
+    "make_it, error, match",
+    [
+        (lambda: rn.Task(nn.Linear), TypeError, "torch.nn.Module"),
+        (lambda: rn.Task(small(), device="cuda:99"), ValueError, "cuda:99"),
+        (lambda: rn.Task(small(), device="gpu"), ValueError, "'auto', 'cpu', 'cuda'"),
+        (lambda: rn.Task(small(), precision="fp16"), ValueError, "16-mixed"),
+        (lambda: rn.Task(small(), seed=-1), ValueError, "seed"),
+        (lambda: rn.Task(small()).optimizer("adam"), TypeError, "rn.Optimizer"),
+        (lambda: rn.Task(small()).accumulate(0), ValueError, "1 or more"),
+        (lambda: rn.Task(small()).init("kaiming"), TypeError, "keep"),
+        (lambda: make().compile(report="everything"), ValueError, "summary"),
+        (lambda: make().compile(capture="yes"), ValueError, "'auto' or 'off'"),
+    ],
+)
+def test_wrong_arguments(make_it, error, match):
+    with pytest.raises(error, match=match):
+        make_it()
+
+
+@pytest.mark.parametrize(
+    "options, error, match",
+    [
+        ({"batch_size": 32}, TypeError, "Loader"),
+        ({"validation_split": 0.1}, TypeError, r"rn\.split"),
+        ({"epochs": 0}, ValueError, "epochs"),
+        ({"epohcs": 3}, TypeError, "did you mean 'epochs'"),
+        ({"epochs": 1, "steps_per_epoch": 9}, ValueError, "1 to 8"),
+        ({"epochs": 1, "checkpoint": "often"}, ValueError, "10min"),
+        ({"epochs": 1, "validation_freq": 0}, ValueError, "validation_freq"),
+        ({"epochs": 1, "resume": "auto"}, ValueError, "run_dir"),
+    ],
+)
+def test_wrong_arguments_of_fit(options, error, match):
+    task = make()
+    task.compile(report="none")
+    with pytest.raises(error, match=match):
+        task.fit(verbose=0, **options)
+
+
+def test_arrays_in_fit_say_what_to_write():
+    task = make()
+    task.compile(report="none")
+    with pytest.raises(TypeError, match=r"rn\.Loader\.from_arrays"):
+        task.fit(X, Y)
+
+
+def test_shapes_that_do_not_fit():
+    with pytest.raises(ValueError, match=r"\(2, 12\)"):
+        make(mlp([8], num_classes=4, in_features=13)).compile(report="none")
+    with pytest.raises(ValueError, match="3 is no class: the model gives 3"):
+        make(mlp([8], num_classes=3, in_features=12)).compile(report="none")
+
+
+def test_longer_epochs_need_a_word_on_the_horizon():
+    task = make().scheduler(rn.CosineAnnealingLR(base_lr=1e-2)).optimizer(rn.AdamW())
+    quiet(task, epochs=2)
+    with pytest.raises(ValueError, match="keep.*stretch"):
+        task.fit(epochs=3, verbose=0)
+    task.fit(epochs=3, horizon="keep", verbose=0)
+    assert task.history.history["learning_rate"][-1] == 0.0
+
+
+def test_batch_norm_and_a_last_batch_of_one():
+    task = make(Normed(), n=225, batch_size=32)
+    with pytest.raises(ValueError, match="batch of one"):
+        task.compile(report="none")
+
+
+def test_leftover_randomness_is_an_error_with_a_seed():
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(12, 4)
+
+        def forward(self, x):
+            return nn.functional.dropout(self.inner(x), 0.5, self.training)
+
+    with pytest.raises(RuntimeError, match="Noisy"):
+        make(Noisy()).compile(report="none")
+    make(Noisy(), seed=None).compile(report="none")
