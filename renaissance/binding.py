@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from renaissance.bound import Bound, bits_of
 from renaissance.segments import Segment
-from renaissance.survey import COUNTER, Place, buffers_of, counters_of, parameters_of
+from renaissance.survey import COUNTER, buffers_of, counters_of, parameters_of
 
 logger = logging.getLogger(__name__)
 
@@ -76,27 +77,6 @@ def check_free(module: nn.Module) -> None:
             )
 
 
-class Bound:
-    """One tensor of the module, at home at `address`; one without elements has no address."""
-
-    __slots__ = ("address", "places", "segment", "tensor")
-
-    def __init__(self, segment: Segment, tensor: torch.Tensor, places: list[Place]) -> None:
-        self.segment, self.tensor = segment, tensor
-        self.address: int | None = None
-        self.places = [(p.name, weakref.ref(p.owner), p.leaf) for p in places]
-
-    def is_home(self, tensor: torch.Tensor | None) -> bool:
-        return (
-            tensor is self.tensor
-            and tensor.shape == self.segment.shape
-            and (
-                self.address is None
-                or (tensor.data_ptr() == self.address and tensor.stride() == self.segment.strides)
-            )
-        )
-
-
 class Binding:
     """A module whose tensors live in the regions, until `release`.
 
@@ -114,7 +94,7 @@ class Binding:
         self._bound: list[Bound] = []
         self._handles: list[Any] = []
         self._links: dict[int, Link] = {}
-        self._batches: Callable[[], int] = int
+        self._batches: Callable[[], int] = int  # 0 until the owner of the counter gives it
         self._counted: list[tuple[str, weakref.ref[nn.Module]]] = []
         self._base: dict[str, int] = {}
         self._homes = {name: segment for segment in segments for name in segment.names}
@@ -170,17 +150,14 @@ class Binding:
             else:
                 bound.tensor.data = home
             bound.address = home.data_ptr()
-        for _, owner_ref, leaf in bound.places:
-            owner = owner_ref()
-            if owner is not None and getattr(owner, leaf) is not bound.tensor:
-                setattr(owner, leaf, bound.tensor)  # an RNN keeps a list of its weights this way
+        bound.settle()
 
     def _attach(self, module: nn.Module) -> None:
         for owner in module.modules():
             link = self._links[id(owner)] = Link(self)
             vars(owner)[_LINK] = link
         for bound in self._bound:
-            for _, owner_ref, leaf in bound.places if bound.segment.working else ():
+            for owner_ref, leaf in bound.places if bound.segment.working else ():
                 link = self._links[id(owner_ref())]
                 if (leaf, bound.segment) not in link.working:
                     link.working.append((leaf, bound.segment))
@@ -257,11 +234,12 @@ class Binding:
             )
         strangers: list[tuple[Bound, torch.Tensor]] = []
         for bound in self._bound:
-            away = [t for t in self._current(bound) if not bound.is_home(t)]
+            held = bound.held()
+            away = [tensor for tensor in held if not bound.is_home(tensor)]
             if away:
-                for stranger in away:
-                    self._check_fits(bound.segment, stranger)
-                self._check_agree(bound.segment, away)
+                for tensor in away:
+                    self._check_fits(bound.segment, tensor)
+                self._check_agree(bound.segment, away[0], held)
                 strangers.append((bound, away[0].detach().clone()))
         for bound, stranger in strangers:
             self._absorb(bound.segment, stranger)
@@ -277,24 +255,31 @@ class Binding:
             )
         return names
 
-    def _current(self, bound: Bound) -> list[torch.Tensor]:
-        owners = [(owner_ref(), leaf) for _, owner_ref, leaf in bound.places]
-        return [getattr(owner, leaf) for owner, leaf in owners if owner is not None]
+    def _dtypes(self, segment: Segment) -> set[torch.dtype]:
+        """In which the value of a segment may come."""
+        working = {self._wrap("A", segment).dtype} if segment.working else set()
+        return {segment.dtype} | working
+
+    def _fits(self, segment: Segment, stranger: torch.Tensor) -> bool:
+        return (
+            stranger.shape == segment.shape
+            and stranger.dtype in self._dtypes(segment)
+            and not stranger.is_meta
+        )
 
     def _check_fits(self, segment: Segment, stranger: torch.Tensor) -> None:
-        allowed = {segment.dtype}
-        if segment.working:
-            allowed.add(self._wrap("A", segment).dtype)
-        if stranger.shape != segment.shape or stranger.dtype not in allowed or stranger.is_meta:
-            expected = " or ".join(sorted(map(str, allowed)))
+        if not self._fits(segment, stranger):
+            expected = " or ".join(sorted(map(str, self._dtypes(segment))))
             raise RuntimeError(
                 f"{segment.name!r} is now {tuple(stranger.shape)} {stranger.dtype} on "
                 f"{stranger.device}; its plan has {segment.shape} {expected}. Undo the conversion "
                 "(precision is chosen by Task(precision=...)), or make a new task for the module"
             )
 
-    def _check_agree(self, segment: Segment, away: list[torch.Tensor]) -> None:
-        if any(not torch.equal(_bits(away[0]), _bits(other)) for other in away[1:]):
+    def _check_agree(
+        self, segment: Segment, stranger: torch.Tensor, held: list[torch.Tensor]
+    ) -> None:
+        if any(not torch.equal(bits_of(stranger), bits_of(t.to(stranger))) for t in held):
             raise RuntimeError(
                 f"the tied tensors {', '.join(segment.names)} hold different values now; "
                 "assign the same value to all of them"
@@ -307,8 +292,8 @@ class Binding:
             rounded = stranger.to(working)
             # module.float() or a flattening moves the 16-bit copy unchanged: the master then
             # knows more than the stranger does, and stays.
-            same = torch.equal(_bits(rounded), _bits(working)) and torch.equal(
-                _bits(rounded.to(stranger.dtype)), _bits(stranger.to(rounded.device))
+            same = torch.equal(bits_of(rounded), bits_of(working)) and torch.equal(
+                bits_of(rounded.to(stranger.dtype)), bits_of(stranger.to(rounded.device))
             )
             if not same:
                 master.copy_(stranger)
@@ -322,15 +307,17 @@ class Binding:
     def release(self) -> None:
         """Gives what is left of the module its own float32 tensors and removes every trace."""
         for bound in self._bound:
-            owners = [(ref(), leaf) for _, ref, leaf in bound.places]
-            living = [(owner, leaf) for owner, leaf in owners if owner is not None]
-            if living and bound.segment.count:
-                own = self._wrap(bound.segment.region, bound.segment).clone()
-                if bound.segment.region == "W":
+            segment, held = bound.segment, bound.held()
+            for tensor in held:
+                if not bound.is_home(tensor) and self._fits(segment, tensor):
+                    self._absorb(segment, tensor)
+            if held:
+                own = self._wrap(segment.region, segment).clone()
+                if segment.region == "W":
                     bound.tensor.data, bound.tensor.grad = own, None
                 else:
-                    for owner, leaf in living:
-                        setattr(owner, leaf, own)
+                    bound.tensor = own
+                bound.settle()
         counts = self.counts()
         for name, owner_ref in self._counted:
             norm = owner_ref()
@@ -348,11 +335,6 @@ class Binding:
         if module is None:
             raise RuntimeError("the bound module no longer exists")
         return module
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor in logical order, so that NaN equals NaN and -0 differs from 0."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _counter(norm: nn.Module, value: int) -> torch.Tensor:

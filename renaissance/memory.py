@@ -106,45 +106,32 @@ class MemoryPlan(Layout):
         )
         segments = place(survey(module, rules))
         ranges = update_ranges(segments)
-        trained = max((r.end for r in ranges), default=0)  # G, M and V end with the last range
-        whole = max(s.offset + aligned(s.count) for s in segments if s.region == "W")
-        buffers = [s for s in segments if s.region == "B"]
-        changing = [s for s in buffers if s.kind != "constant"]
-        averaged = sum(aligned(s.count) for s in buffers if s.averaged)
-        trusted = sum(s.trainable and s.group == WEIGHTS for s in segments)
-        sizes = {
-            "B": _end_bytes(buffers),
-            "B'": _end_bytes(changing),
-            "W": 4 * whole,
-            "A": 2 * whole * (working_dtype is not None),
-            "G": 4 * trained,
-            "M": 4 * trained * (moments > 0),
-            "V": 4 * trained * (moments > 1),
-            "E": 4 * (whole + averaged) * ema,
-            "N": 4 * aligned(trusted) * lars,
-            "S": scalars_bytes,
-            "I": inputs_bytes,
-            "R": results_bytes,
-            "C": snapshot,
+        wanted = {
+            "A": working_dtype is not None,
+            "M": moments > 0,
+            "V": moments > 1,
+            "E": ema,
+            "N": lars,
         }
+        sizes = {name: size for name, size in _sizes(segments).items() if wanted.get(name, True)}
+        sizes |= {"S": scalars_bytes, "I": inputs_bytes, "R": results_bytes, "C": int(snapshot)}
         regions, parts = lay_out(sizes, working_dtype)
         counters = tuple(counter.name for counter in counters_of(module))
         return cls(regions, segments, ranges, counters, parts)
 
     def check_fits(self, module: nn.Module) -> None:
         """ValueError unless the module has exactly the plan's tensors."""
-        found = [*parameters_of(module), *buffers_of(module)]
-        shapes = {
-            tuple(dict.fromkeys(place.name for place in places)): tuple(tensor.shape)
-            for tensor, places in found
+        found = {
+            tuple(dict.fromkeys(place.name for place in places)): (tuple(t.shape), t.dtype)
+            for t, places in [*parameters_of(module), *buffers_of(module)]
         }
-        planned = {segment.names: segment.shape for segment in self.segments}
-        wrong = sorted(shapes.items() ^ planned.items())
-        if wrong:
-            raise ValueError(
-                f"the module is not the one this plan was built for: {wrong[0][0][0]!r} differs "
-                f"(planned {planned.get(wrong[0][0])}, found {shapes.get(wrong[0][0])})"
-            )
+        planned = {segment.names: (segment.shape, segment.dtype) for segment in self.segments}
+        for names in sorted(found.keys() | planned.keys()):
+            if found.get(names) != planned.get(names):
+                raise ValueError(
+                    f"the module is not the one this plan was built for: {names[0]!r} differs "
+                    f"(planned {planned.get(names)}, found {found.get(names)})"
+                )
 
     def allocate(self, device: str | torch.device) -> Memory:
         """All regions, zeroed, on a CPU or CUDA device.
@@ -321,6 +308,25 @@ class Memory:
         if self._release is not None:
             self._release()  # runs at most once
         self._binding = self._release = None
+
+
+def _sizes(segments: Sequence[Segment]) -> dict[str, int]:
+    """Bytes of the regions that follow from the tensors, were all of them wanted."""
+    ranges = update_ranges(segments)
+    trained = max((r.end for r in ranges), default=0)  # G, M and V end with the last range
+    whole = max(s.offset + aligned(s.count) for s in segments if s.region == "W")
+    buffers = [s for s in segments if s.region == "B"]
+    averaged = sum(aligned(s.count) for s in buffers if s.averaged)
+    trusted = sum(s.trainable and s.group == WEIGHTS for s in segments)
+    return {
+        "B": _end_bytes(buffers),
+        "B'": _end_bytes([s for s in buffers if s.kind != "constant"]),
+        "W": 4 * whole,
+        "A": 2 * whole,
+        **dict.fromkeys(("G", "M", "V"), 4 * trained),
+        "E": 4 * (whole + averaged),
+        "N": 4 * aligned(trusted),
+    }
 
 
 def _end_bytes(segments: Sequence[Segment]) -> int:

@@ -112,6 +112,16 @@ def test_tied_strangers_must_agree():
         memory.verify(module)
 
 
+def test_one_of_two_tied_places_may_not_get_a_value_of_its_own():
+    module = modules.TiedLinears()
+    memory = bound(module)
+    module.b.weight = nn.Parameter(module.a.weight.detach().clone())
+    assert memory.verify(module) == ["a.weight"] and module.a.weight is module.b.weight
+    module.b.weight = nn.Parameter(module.a.weight.detach() + 1)
+    with pytest.raises(RuntimeError, match="tied tensors a.weight, b.weight hold different"):
+        memory.verify(module)
+
+
 def change_freeze(module):
     module[0].weight.requires_grad_(False)
 
@@ -184,7 +194,7 @@ def test_a_module_belongs_to_one_task():
 
 def test_a_module_of_another_shape_is_refused():
     memory = MemoryPlan.build(modules.mlp()).allocate("cpu")
-    with pytest.raises(ValueError, match=r"'0.bias' differs .*\(64,\), found \(32,\)"):
+    with pytest.raises(ValueError, match=r"'0.bias' differs .*\(\(64,\), .* found \(\(32,\)"):
         memory.bind(nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10)))
 
 
@@ -217,6 +227,18 @@ def test_closing_gives_the_module_its_own_float32_tensors(name, working):
         torch.save(module, io.BytesIO())
     with pytest.raises(RuntimeError, match="closed"):
         memory.region("W")
+
+
+@pytest.mark.parametrize("working", [None, BF16])
+def test_closing_takes_strangers_along(working):
+    module, other = modules.Convolutions(), modules.Convolutions()
+    memory = bound(module, working_dtype=working)
+    module.load_state_dict(other.state_dict(), assign=True)
+    module.norm.running_mean = torch.full((8,), 3.0)
+    memory.close()
+    expected = other.state_dict() | {"norm.running_mean": torch.full((8,), 3.0)}
+    assert all(same_bits(module.state_dict()[name], v) for name, v in expected.items())
+    bound(module).close()
 
 
 @pytest.mark.parametrize("working", [None, BF16])
