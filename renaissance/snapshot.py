@@ -42,7 +42,6 @@ IDENTITY: Mapping[str, str] = {
 }
 
 _FIELDS: Mapping[str, Any] = {
-    "format_version": int,
     "name": str,
     "position": {"epoch": int, "step": int, "attempted": int},
     "counters": {name: float if name == "loss_scale" else int for name in STATE},

@@ -1,0 +1,231 @@
+"""Exact resume: interrupted and resumed equals uninterrupted, bit for bit, wherever it stops."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import renaissance as rn
+from renaissance.checkpoint import read_checkpoint, write_checkpoint
+
+rng = np.random.default_rng(0)
+X = rng.integers(0, 256, size=(46, 6, 6, 1), dtype=np.uint8)
+Y = rng.integers(0, 3, size=46)
+EPOCHS, STEPS = 3, 3  # 46 samples in batches of 8 are 6, two of which make a step
+
+
+class Net(nn.Module):
+    """What has state or randomness of its own: batch-norm, dropout, convolutions."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)
+        self.drop, self.last = nn.Dropout(0.3), nn.Linear(64, 3)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.conv(x)))
+        return self.last(self.drop(x.flatten(1)))
+
+
+def make(run_dir=None, *, seed=7, precision="32-true", batch_size=8, scheduler=None, **options):
+    transforms = [rn.Pad(1), rn.RandomCrop(6), rn.RandomRotation(20), rn.Normalize(mean=[0.5], std=[0.5])]
+    train = rn.Loader.from_arrays(
+        X, Y, batch_size=batch_size, shuffle=True, transforms=transforms, workers=1
+    )
+    valid = rn.Loader.from_arrays(
+        X[:20], Y[:20], batch_size=8, transforms=[rn.Normalize(mean=[0.5], std=[0.5])], workers=0
+    )
+    task = rn.Task(
+        Net(), name="t", seed=seed, device="cpu", precision=precision, run_dir=run_dir, threads=1
+    )
+    task.loss(rn.CrossEntropyLoss(label_smoothing=0.1)).optimizer(rn.AdamW())
+    task.scheduler(scheduler or rn.CosineAnnealingLR(base_lr=0.01).warmup(2, unit="step"))
+    task.ema(0.9, warmup=True).clip(1.0).accumulate(2).data(train, valid)
+    task.callbacks(rn.EarlyStopping(patience=50))
+    return task.compile(report="none", **options)
+
+
+def facts(task):
+    return task.state_hash(), task.history.history, task.history.steps, task.generator.get_state()
+
+
+class Stop(rn.Callback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_train_batch_end(self, batch, logs):
+        if self.task.attempted_steps == self.step:
+            self.task.stop_training = True
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_stopped_and_resumed_equals_unbroken(precision, tmp_path):
+    unbroken = make(precision=precision)
+    unbroken.fit(epochs=EPOCHS, verbose=0)
+    for stop in range(1, EPOCHS * STEPS + 1):
+        run = tmp_path / str(stop)
+        first = make(run, precision=precision)
+        first.fit(epochs=EPOCHS, verbose=0, checkpoint=1, callbacks=[Stop(stop)])
+        assert first.attempted_steps == stop
+        second = make(run, precision=precision)
+        second.fit(epochs=EPOCHS, verbose=0, resume="auto", callbacks=[Stop(99)])
+        assert facts(second) == facts(unbroken), f"stopped after step {stop}"
+
+
+def test_plateau_resumes(tmp_path):
+    plateau = rn.ReduceLROnPlateau(base_lr=0.05, patience=1, factor=0.5, threshold=0.5)
+    unbroken = make(scheduler=plateau)
+    unbroken.fit(epochs=6, verbose=0)
+    assert len(set(unbroken.history.history["learning_rate"])) > 2
+    for stop in (STEPS * 2, STEPS * 4 + 1):
+        run = tmp_path / str(stop)
+        make(run, scheduler=plateau).fit(
+            epochs=6, verbose=0, checkpoint=1, callbacks=[Stop(stop)]
+        )
+        second = make(run, scheduler=plateau)
+        second.fit(epochs=6, verbose=0, resume="auto", callbacks=[Stop(99)])
+        assert facts(second) == facts(unbroken)
+
+
+SCRIPT = """
+    import sys
+    sys.path.insert(0, {tests!r})
+    import test_resume
+    task = test_resume.make({run!r})
+    task.fit(epochs=40, verbose=0, checkpoint=1, resume="auto")
+    print(task.state_hash())
+"""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 1), (signal.SIGINT, -2)])
+def test_a_signal_leaves_a_checkpoint_that_continues(number, code, tmp_path):
+    run = str(tmp_path / "run")
+    script = textwrap.dedent(SCRIPT.format(tests=os.path.dirname(__file__), run=run))
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as process:
+        latest = tmp_path / "run" / "checkpoints" / "latest"
+        while not latest.exists():
+            assert process.poll() is None, process.stderr.read().decode()
+            time.sleep(0.05)
+        process.send_signal(number)
+        error = process.communicate(timeout=100)[1].decode()
+    assert process.returncode in (code, 130), error
+    assert ("Interrupted" if number == signal.SIGTERM else "KeyboardInterrupt") in error
+    stopped = make(run)
+    stopped.load(run)
+    assert 0 < stopped.attempted_steps < 40 * STEPS
+    stopped.fit(epochs=40, verbose=0)
+    unbroken = make()
+    unbroken.fit(epochs=40, verbose=0)
+    assert stopped.state_hash() == unbroken.state_hash()
+
+
+@pytest.fixture
+def saved(tmp_path):
+    task = make(tmp_path / "run")
+    task.fit(epochs=EPOCHS, verbose=0, checkpoint=1, callbacks=[Stop(4)])
+    return tmp_path / "run" / "checkpoints" / "step-00000004"
+
+
+def rewritten(folder, change):
+    """The same checkpoint with a valid manifest but something taken out of it."""
+    checkpoint = read_checkpoint(folder)
+    files = {name: file.read_all() for name, file in checkpoint.files.items()}
+    state = json.loads((folder / "state.json").read_text())
+    change(files, state)
+    state.pop("format_version", None)
+    return write_checkpoint(folder.parent / "step-00000005", files, state)
+
+
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        (lambda f, s: s.pop("generator"), "generator"),
+        (lambda f, s: s["generator"].pop("offset"), "generator.offset"),
+        (lambda f, s: s["counters"].pop("applied"), "counters.applied"),
+        (lambda f, s: s["counters"].pop("loss_scale"), "counters.loss_scale"),
+        (lambda f, s: s["sums"].pop("epoch"), "sums.epoch"),
+        (lambda f, s: s["position"].pop("step"), "position.step"),
+        (lambda f, s: s.pop("schedule"), "schedule"),
+        (lambda f, s: s.pop("history"), "history"),
+        (lambda f, s: f.pop("ema"), "ema.safetensors"),
+        (lambda f, s: f.pop("optimizer"), "optimizer.safetensors"),
+        (lambda f, s: f["optimizer"].pop("M/last.weight"), "M/last.weight"),
+        (lambda f, s: f["model"].pop("norm.running_mean"), "norm.running_mean"),
+    ],
+)
+def test_an_incomplete_checkpoint_is_refused_by_name(saved, change, named):
+    place = rewritten(saved, change)
+    task = make()
+    before = task.state_hash()
+    with pytest.raises(rn.CheckpointError, match=named.replace(".", r"\.")):
+        task.load(place)
+    assert task.state_hash() == before
+
+
+@pytest.mark.parametrize(
+    "other, named",
+    [
+        ({"seed": 8}, "seed"),
+        ({"batch_size": 4}, "data.*batch_size"),
+        ({"precision": "bf16-mixed"}, "plan|environment"),
+        ({"scheduler": rn.ConstantLR(base_lr=1.0)}, "recipe.*scheduler"),
+    ],
+)
+def test_another_run_is_refused_with_what_differs(saved, other, named):
+    task = make(**other)
+    with pytest.raises(ValueError, match=named):
+        task.load(saved)
+
+
+def test_a_difference_allowed_by_name_is_said(saved, caplog):
+    task = make(scheduler=rn.ConstantLR(base_lr=1.0))
+    task.load(saved, allow=["recipe"])
+    assert task.attempted_steps == 4 and "recipe" in caplog.text
+    with pytest.raises(ValueError, match="allow"):
+        task.load(saved, allow=["everything"])
+
+
+def test_weights_load_into_a_plain_module(saved):
+    from safetensors.torch import load_file
+
+    module = Net()
+    module.load_state_dict(load_file(saved / "model.safetensors"), strict=True)
+    task = make().load(saved, weights_only=True)
+    assert task.attempted_steps == 0
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(tensor, task.state_dict()[name]), name
+
+
+def test_auto_without_a_checkpoint_is_a_fresh_start_and_said(tmp_path, caplog):
+    make(tmp_path / "new").fit(epochs=1, verbose=0, resume="auto")
+    assert "fresh start" in caplog.text
+
+
+def test_auto_with_only_damaged_checkpoints_is_an_error(saved):
+    for path in saved.parent.glob("step-*"):
+        (path / "state.json").write_text("{}")
+    with pytest.raises(rn.CheckpointError, match=r"state\.json"):
+        make(saved.parent.parent).fit(epochs=1, verbose=0, resume="auto")
+
+
+def test_nothing_is_written_without_a_run_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make().fit(epochs=1, verbose=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_leaves_no_trace():
+    task = make()
+    before = facts(task)
+    assert task.dry_run(2)["loss"] > 0
+    assert facts(task) == before
