@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import Self
+
 from renaissance.settings import Setting, Value, setting, value
 
 
@@ -47,6 +49,7 @@ class Clip(Value):
                 "given; keep one"
             )
 
-    def check_complete(self) -> None:
+    def ready(self) -> Self:
         if self.settings.norm is None and self.settings.value is None:
             raise ValueError("Clip: neither norm nor value is given; write Clip(norm=1.0)")
+        return super().ready()

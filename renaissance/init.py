@@ -115,7 +115,9 @@ def as_rule(given: Any) -> Any:
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         return InitRule("constant", constant=given)
     if isinstance(given, Mapping):
-        return InitRule(**{k: v for k, v in given.items() if k != "type"})
+        if given.get("type", InitRule.type_name) != InitRule.type_name:
+            raise ValueError(f"a rule, not a {given['type']!r}")
+        return InitRule(**{name: item for name, item in given.items() if name != "type"})
     return given
 
 
@@ -123,9 +125,11 @@ def _as_pairs(given: Any) -> Any:
     return tuple(given.items()) if isinstance(given, Mapping) else given
 
 
-Rule = Annotated[InitRule, pydantic.BeforeValidator(as_rule)]
-Rules = Annotated[tuple[tuple[str, Rule], ...], pydantic.BeforeValidator(_as_pairs)]
-AnyRule = InitRule | str | float
+AnyRule = InitRule | str | float | Mapping[str, Any]
+Rule = Annotated[AnyRule, pydantic.BeforeValidator(as_rule)]
+Rules = Annotated[
+    tuple[tuple[str, Rule], ...] | Mapping[str, Rule], pydantic.BeforeValidator(_as_pairs)
+]
 
 
 @dataclass(frozen=True)

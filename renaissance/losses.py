@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from renaissance.settings import Setting, Value, setting, value
@@ -52,19 +53,26 @@ class Loss(Value):
         raise NotImplementedError
 
 
-def _wide(output: Tensor) -> Tensor:
+def _wide_dtype(output: Tensor) -> torch.dtype:
     """Float32, or float64 where the caller computes in it."""
-    return output if output.dtype == torch.float64 else output.float()
+    return torch.float64 if output.dtype == torch.float64 else torch.float32
+
+
+def _wide(output: Tensor) -> Tensor:
+    return output.to(_wide_dtype(output))
 
 
 def _as_floats(given: Any) -> Any:
-    """Arrays and tensors of one dimension as a tuple."""
+    """Lists, and arrays and tensors of one dimension, as a tuple."""
     if isinstance(given, (np.ndarray, Tensor)):
-        return tuple(given.tolist())
-    return given
+        given = given.tolist()
+    return tuple(given) if isinstance(given, list) else given
 
 
-ClassWeights = Annotated[tuple[float, ...] | None, pydantic.BeforeValidator(_as_floats)]
+ClassWeights = Annotated[
+    tuple[float, ...] | list[float] | npt.NDArray[Any] | Tensor | None,
+    pydantic.BeforeValidator(_as_floats),
+]
 
 
 @value
@@ -77,8 +85,8 @@ class CrossEntropyLoss(Loss):
     ((1-e)*t[i, c] + e/C) * q[i, c]``, ``weight`` = their number. sum / weight is
     torch.nn.CrossEntropyLoss's mean, but 0/0 where torch gives NaN for a batch that is all ignored.
 
-    The target's class is selected by comparison rather than by index: the gradient then needs no
-    atomic addition and has the same bits in every run, for pictures of targets too.
+    For pictures of classes (N, H, W) the target's class is selected by comparison instead of
+    torch's nll_loss2d, which adds atomically on CUDA: these losses have the same bits in every run.
 
     Example:
         >>> CrossEntropyLoss().label_smoothing(0.1)
@@ -112,10 +120,20 @@ class CrossEntropyLoss(Loss):
         weights = None if given is None else torch.tensor(given, dtype=torch.float32, device=device)
 
         def cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-            logs = torch.log_softmax(_wide(output), 1)  # (N, C, ...)
+            wide = _wide(output)  # (N, C, ...)
+            by_class = None if weights is None else weights.to(wide.dtype)
+            if output.ndim > 2 and not target.is_floating_point():
+                return _pictures(torch.log_softmax(wide, 1), target, by_class, smoothing, ignored)
+            options: dict[str, Any] = {
+                "weight": by_class,
+                "label_smoothing": smoothing,
+                "reduction": "sum",
+            }
             if target.is_floating_point():
-                return _against_probabilities(logs, target.to(logs.dtype), weights, smoothing)
-            return _against_classes(logs, target, weights, smoothing, ignored)
+                total = F.cross_entropy(wide, target.to(wide.dtype), **options)
+                return total, _number(wide.numel() // wide.shape[1], total)
+            total = F.cross_entropy(wide, target.long(), ignore_index=ignored, **options)
+            return total, _weight_of(target, by_class, ignored).to(wide.dtype)
 
         return cross_entropy
 
@@ -173,41 +191,37 @@ class CrossEntropyLoss(Loss):
             )
 
 
-def _along_classes(weights: Tensor, logs: Tensor) -> Tensor:
-    """Class weights (C,) shaped to multiply logs (N, C, ...)."""
-    return weights.to(logs.dtype).view(-1, *(1,) * (logs.ndim - 2))
+def _number(count: int, like: Tensor) -> Tensor:
+    """A 0-d tensor on the device and of the type of another."""
+    return torch.full((), count, dtype=like.dtype, device=like.device)
 
 
-def _against_classes(
+def _weight_of(target: Tensor, weights: Tensor | None, ignored: int) -> Tensor:
+    """Sum of the class weights of the targets (N,) that count."""
+    counted = target != ignored
+    if weights is None:
+        return counted.sum()
+    return torch.where(counted, weights[target.long().clamp(0, len(weights) - 1)], 0.0).sum()
+
+
+def _pictures(
     logs: Tensor, target: Tensor, weights: Tensor | None, smoothing: float, ignored: int
 ) -> tuple[Tensor, Tensor]:
-    classes = torch.arange(logs.shape[1], device=logs.device)
-    classes = classes.view(-1, *(1,) * (logs.ndim - 2))  # (C, 1, ...)
-    counted = target != ignored  # (N, ...)
-    hit = (target.unsqueeze(1) == classes) & counted.unsqueeze(1)  # (N, C, ...)
+    """(sum, weight) of logarithms (N, C, ...) against classes (N, ...)."""
+    line = (-1, *(1,) * (logs.ndim - 2))  # (C, 1, ...)
+    classes = torch.arange(logs.shape[1], device=logs.device).view(line)
+    counted = (target != ignored).unsqueeze(1)  # (N, 1, ...)
+    hit = (target.unsqueeze(1) == classes) & counted  # (N, C, ...)
     if weights is None:
-        weight = counted.sum(dtype=logs.dtype)
-        weighted = logs
+        weight = counted.sum().to(logs.dtype)
     else:
-        by_class = _along_classes(weights, logs)
-        weight = torch.where(hit, by_class, 0.0).sum()
-        weighted = logs * by_class
-    total = -torch.where(hit, weighted, 0.0).sum()
+        weight = torch.where(hit, weights.view(line), 0.0).sum()
+        logs = logs * weights.view(line)
+    total = -torch.where(hit, logs, 0.0).sum()
     if smoothing:
-        spread = -torch.where(counted.unsqueeze(1), weighted, 0.0).sum()
+        spread = -torch.where(counted, logs, 0.0).sum()
         total = total * (1.0 - smoothing) + spread * (smoothing / logs.shape[1])
     return total, weight
-
-
-def _against_probabilities(
-    logs: Tensor, target: Tensor, weights: Tensor | None, smoothing: float
-) -> tuple[Tensor, Tensor]:
-    if smoothing:
-        target = target * (1.0 - smoothing) + smoothing / logs.shape[1]
-    if weights is not None:
-        target = target * _along_classes(weights, logs)
-    count = logs.numel() // logs.shape[1]
-    return -(target * logs).sum(), torch.full((), count, dtype=logs.dtype, device=logs.device)
 
 
 def _need_equal_shapes(
@@ -238,10 +252,8 @@ class BCEWithLogitsLoss(Loss):
     def function(self, device: torch.device | str) -> LossFunction:
         def bce_with_logits(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
             wide = _wide(output)
-            total = torch.nn.functional.binary_cross_entropy_with_logits(
-                wide, target.to(wide.dtype), reduction="sum"
-            )
-            return total, torch.full((), wide.numel(), dtype=wide.dtype, device=wide.device)
+            total = F.binary_cross_entropy_with_logits(wide, target.to(wide.dtype), reduction="sum")
+            return total, _number(wide.numel(), total)
 
         return bce_with_logits
 
@@ -269,8 +281,8 @@ class MSELoss(Loss):
         def mse(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
             wide = _wide(output)
             difference = wide - target.to(wide.dtype)
-            count = torch.full((), wide.numel(), dtype=wide.dtype, device=wide.device)
-            return (difference * difference).sum(), count
+            total = (difference * difference).sum()
+            return total, _number(wide.numel(), total)
 
         return mse
 
@@ -305,9 +317,8 @@ class CallableLoss(Loss):
                     f"the loss {self.name} gave {came}, not a scalar tensor; a loss is the mean "
                     "over the batch, as in loss.mean()"
                 )
-            wide = _wide(given.reshape(()))
-            count = output.shape[0]
-            return wide * count, torch.full((), count, dtype=wide.dtype, device=wide.device)
+            wide = given.reshape(()).to(_wide_dtype(output))
+            return wide * output.shape[0], _number(output.shape[0], wide)
 
         return from_mean
 

@@ -22,7 +22,9 @@ def _as_pairs(given: Any) -> Any:
     return tuple(given.items()) if isinstance(given, Mapping) else given
 
 
-LrScales = Annotated[tuple[tuple[str, float], ...], pydantic.BeforeValidator(_as_pairs)]
+LrScales = Annotated[
+    tuple[tuple[str, float], ...] | Mapping[str, float], pydantic.BeforeValidator(_as_pairs)
+]
 
 
 @value

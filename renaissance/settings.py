@@ -18,12 +18,10 @@ what came, what is allowed, and the nearest name.
 
 from __future__ import annotations
 
-import difflib
 import inspect
-import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, Union, overload
 
 import numpy as np
@@ -31,45 +29,16 @@ import pydantic
 from pydantic_core import PydanticUndefined, core_schema
 from typing_extensions import Self, dataclass_transform
 
+from renaissance.wording import explain as explain
+from renaissance.wording import nearest as nearest
+from renaissance.wording import snake_case as snake_case
+from renaissance.wording import unknown_name as unknown_name
+
 T = TypeVar("T")
 V = TypeVar("V", bound="Value")
 
-#: Names that users of other frameworks try first, and ours.
-FOREIGN_NAMES: Mapping[str, tuple[str, ...]] = {
-    "learning_rate": ("lr", "base_lr", "max_lr"),
-    "lr": ("base_lr", "max_lr"),
-    "base_lr": ("lr", "max_lr"),
-    "peak_lr": ("base_lr", "max_lr"),
-    "beta_1": ("beta1",),
-    "beta_2": ("beta2",),
-    "betas": ("beta1",),
-    "epsilon": ("eps",),
-    "decay": ("weight_decay",),
-    "wd": ("weight_decay",),
-    "warmup_steps": ("warmup",),
-    "warmup_epochs": ("warmup",),
-    "start_factor": ("warmup_start_factor",),
-    "interval": ("by",),
-    "min_lr": ("eta_min", "end_lr"),
-    "eta_min": ("end_lr", "min_lr"),
-    "end_lr": ("eta_min", "min_lr"),
-    "div_factor": ("div",),
-    "final_div_factor": ("final_div",),
-    "label_smooth": ("label_smoothing",),
-    "weight": ("class_weights",),
-    "max_norm": ("norm",),
-    "clip_norm": ("norm",),
-    "clip_value": ("value",),
-    "prob": ("p",),
-    "probability": ("p",),
-}
 
-
-class _Missing:
-    """No argument was given."""
-
-
-_MISSING = _Missing()
+_MISSING: Any = object()  # no argument was given
 
 
 class BoundSetting(Generic[V]):
@@ -308,14 +277,11 @@ class Value:
         return hash((type(self).__name__, repr(self)))
 
     def __repr__(self) -> str:
+        positional = [item.name for item in declared(type(self)) if item.positional]
         parts: list[str] = []
-        positional = {s.name for s in declared(type(self)) if s.positional}
         for name, current in self.changed().items():
-            lead = "" if name in positional and len(parts) < len(positional) else f"{name}="
-            if not lead:
-                order = [s.name for s in declared(type(self)) if s.positional]
-                lead = "" if order.index(name) == len(parts) else f"{name}="
-            parts.append(f"{lead}{current!r}")
+            is_next = positional[len(parts) : len(parts) + 1] == [name]
+            parts.append(repr(current) if is_next else f"{name}={current!r}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def __copy__(self) -> Self:
@@ -347,7 +313,9 @@ def _rebuild(cls: type[Value], settings: dict[str, Any]) -> Value:
     return cls._make(settings)
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
+# Not frozen_default: mypy then loses the fluent methods of inherited settings. Values are immutable
+# all the same, see Setting.__set__.
+@dataclass_transform(kw_only_default=True, field_specifiers=(setting,))
 def value(cls: type[V]) -> type[V]:
     """Class decorator: builds ``Settings`` and the constructor's signature from the settings."""
     hints = typing.get_type_hints(cls, include_extras=True)
@@ -375,11 +343,6 @@ def declared(cls: type) -> list[Setting[Any]]:
             if isinstance(item, Setting):
                 found.setdefault(name, item)
     return list(found.values())
-
-
-def snake_case(name: str) -> str:
-    """'RandomResizedCrop' as 'random_resized_crop'."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def _signature(cls: type[Value]) -> inspect.Signature:
@@ -443,85 +406,3 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
     return bool(a == b)
-
-
-def nearest(name: str, allowed: Iterable[str]) -> str | None:
-    """The allowed name most like the one given (other frameworks' names included), or None."""
-    allowed = list(allowed)
-    for candidate in FOREIGN_NAMES.get(name, ()):
-        if candidate in allowed:
-            return candidate
-    close = difflib.get_close_matches(name.lower(), allowed, n=1, cutoff=0.6)
-    return close[0] if close else None
-
-
-def unknown_name(owner: str, name: str, allowed: Iterable[str]) -> str:
-    """'X has no setting 'y'; did you mean 'z'? Allowed: ...'"""
-    allowed = sorted(allowed)
-    guess = nearest(name, allowed)
-    hint = f"; did you mean {guess!r}?" if guess else "."
-    return f"{owner} has no setting {name!r}{hint} Allowed: {', '.join(allowed) or 'none'}"
-
-
-_TYPE_ERRORS = ("_type", "is_instance_of", "callable_type", "missing")
-_WHAT = {
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "bool_type": "True or False",
-    "string_type": "a text",
-    "tuple_type": "a tuple",
-    "list_type": "a list",
-    "finite_number": "a finite number",
-}
-
-
-def explain(
-    owner: str, error: pydantic.ValidationError, model: type[pydantic.BaseModel]
-) -> TypeError | ValueError:
-    """One pydantic error as ours: what came, what is allowed."""
-    found = error.errors(include_url=False)
-    first = found[0]
-    name = str(first["loc"][0]) if first["loc"] else "settings"
-    if first["type"] == "missing":
-        return TypeError(f"{owner} needs the setting {name!r}: {owner}({name}=...)")
-    came = first["input"]
-    same_place = [e for e in found if e["loc"][:1] == first["loc"][:1] and e["input"] is came]
-    allowed = " or ".join(dict.fromkeys(_allowed(e) for e in same_place))
-    limits = _limits(model.model_fields.get(name))
-    if limits and first["type"] in _COMPARISONS:
-        allowed = f"a number {limits}"
-    place = name + "".join(f"[{part}]" for part in first["loc"][1:] if isinstance(part, int))
-    text = (
-        f"{owner}: {place} = {came!r} ({type(came).__name__}) is not allowed; it must be {allowed}"
-    )
-    is_type = all(e["type"].endswith(_TYPE_ERRORS) for e in same_place)
-    return TypeError(text) if is_type else ValueError(text)
-
-
-_COMPARISONS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
-_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-
-
-def _limits(field: Any) -> str:
-    """'at least 0 and below 1', from the field's own bounds."""
-    found = [
-        f"{word} {getattr(limit, name)}"
-        for limit in (field.metadata if field is not None else ())
-        for name, word in _BOUNDS.items()
-        if hasattr(limit, name)
-    ]
-    return " and ".join(found)
-
-
-def _allowed(error: Any) -> str:
-    if error["type"] in _WHAT:
-        return _WHAT[error["type"]]
-    if error["type"] in ("too_short", "too_long"):
-        limits = error["ctx"]
-        if "min_length" in limits:
-            return f"at least {limits['min_length']} items"
-        return f"at most {limits['max_length']} items"
-    text = str(error["msg"])
-    for lead in ("Input should be ", "Value error, ", "Assertion failed, "):
-        text = text.removeprefix(lead)
-    return text
