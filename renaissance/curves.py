@@ -85,6 +85,13 @@ class StepLR(WarmSchedule):
         stairs = step // (self.settings.step_size * self._unit_steps(per_epoch))
         return float(self.settings.base_lr * self.settings.gamma**stairs)
 
+    def notes(self, total_steps: int, steps_per_epoch: int = 1) -> list[str]:
+        size = int(self.settings.step_size or 1) * self._unit_steps(steps_per_epoch)
+        found = super().notes(total_steps, steps_per_epoch)
+        if size >= total_steps:
+            found.append(f"the first step of the stairs is {size} steps, training {total_steps}")
+        return found
+
     def _span(self, per_epoch: int) -> int:
         size = int(self.settings.step_size or 1) * self._unit_steps(per_epoch)
         return max(super()._span(per_epoch), 4 * size)
@@ -122,6 +129,14 @@ class MultiStepLR(WarmSchedule):
     def _curve(self, step: int, warm: int, total: int, per_epoch: int) -> float:
         passed = bisect_right(self.settings.milestones, step // self._unit_steps(per_epoch))
         return float(self.settings.base_lr * self.settings.gamma**passed)
+
+    def notes(self, total_steps: int, steps_per_epoch: int = 1) -> list[str]:
+        unit = self._unit_steps(steps_per_epoch)
+        late = [m for m in self.settings.milestones or () if m * unit >= total_steps]
+        found = super().notes(total_steps, steps_per_epoch)
+        if late:
+            found.append(f"milestones {late} lie after the end at step {total_steps}")
+        return found
 
     def _span(self, per_epoch: int) -> int:
         last = (self.settings.milestones or (1,))[-1] * self._unit_steps(per_epoch)

@@ -21,7 +21,7 @@ from typing_extensions import Self
 
 from renaissance import _native
 from renaissance.random import INIT, derive
-from renaissance.settings import Setting, Value, nearest, setting, value
+from renaissance.settings import Setting, Value, nearest, pairs, setting, value
 
 Fan = Literal["fan_in", "fan_out", "fan_avg"]
 
@@ -121,14 +121,10 @@ def as_rule(given: Any) -> Any:
     return given
 
 
-def _as_pairs(given: Any) -> Any:
-    return tuple(given.items()) if isinstance(given, Mapping) else given
-
-
 AnyRule = InitRule | str | float | Mapping[str, Any]
 Rule = Annotated[AnyRule, pydantic.BeforeValidator(as_rule)]
 Rules = Annotated[
-    tuple[tuple[str, Rule], ...] | Mapping[str, Rule], pydantic.BeforeValidator(_as_pairs)
+    tuple[tuple[str, Rule], ...] | Mapping[str, Rule], pydantic.BeforeValidator(pairs)
 ]
 
 
@@ -360,14 +356,19 @@ def _last_scales(module: nn.Module) -> list[Tensor]:
     return found
 
 
-def fill(tensor: Tensor, rule: Fill, seed: int, name: str) -> None:
+def fill(
+    tensor: Tensor, rule: Fill, seed: int, name: str, device: torch.device | None = None
+) -> None:
     """Fill a parameter in place; equal bits on every device, layout and number of threads.
+
+    The rule "keep" leaves it as it is.
 
     Args:
         tensor: Any strides; 16-bit types get the float32 value rounded once.
         rule: From `Initializer.resolve`.
         seed: The task's, 0 to 2**64 - 1.
         name: The parameter's name, a part of the key.
+        device: Where the numbers are drawn; the tensor's own by default.
     """
     if rule.kind == "keep" or not tensor.numel():
         return
@@ -375,7 +376,9 @@ def fill(tensor: Tensor, rule: Fill, seed: int, name: str) -> None:
         if rule.kind == "constant":
             tensor.fill_(rule.scale)
         else:
-            drawn = _draw(rule.kind, tensor.numel(), derive(seed, INIT, name), tensor.device)
+            drawn = _draw(
+                rule.kind, tensor.numel(), derive(seed, INIT, name), device or tensor.device
+            )
             if rule.kind == "uniform":
                 drawn.mul_(2.0).sub_(1.0)  # both exact: [-1, 1) in steps of 2^-23
             tensor.copy_(drawn.mul_(rule.scale).view(tensor.shape))

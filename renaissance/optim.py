@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import pydantic
 from typing_extensions import Self
 
-from renaissance.settings import Setting, Value, setting, value
-
-
-def _as_pairs(given: Any) -> Any:
-    """A mapping pattern -> factor, as YAML has it, as pairs; pairs may be lists."""
-    return tuple(given.items()) if isinstance(given, Mapping) else given
-
+from renaissance.settings import Setting, Value, pairs, setting, value
 
 LrScales = Annotated[
-    tuple[tuple[str, float], ...] | Mapping[str, float], pydantic.BeforeValidator(_as_pairs)
+    tuple[tuple[str, float], ...] | Mapping[str, float], pydantic.BeforeValidator(pairs)
 ]
 
 

@@ -67,7 +67,9 @@ class Schedule(Value):
     def simulate(self, total_steps: int, steps_per_epoch: int = 1) -> list[float]:
         """The learning rate of every update of a training of `total_steps` updates."""
         total = _count(total_steps, "total_steps", 1)
-        return [self.lr(step, total, steps_per_epoch) for step in range(total)]
+        per_epoch = _count(steps_per_epoch, "steps_per_epoch", 1)
+        self.ready()
+        return [self._at(step, total, per_epoch) for step in range(total)]
 
     def then(self, other: Schedule, *, at: int, unit: Unit) -> ThenLR:
         """This schedule for `at` steps or epochs, then `other`, which starts at its own 0.
@@ -91,6 +93,10 @@ class Schedule(Value):
         """This schedule with `lr` where it has no base learning rate of its own."""
         raise NotImplementedError
 
+    def notes(self, total_steps: int, steps_per_epoch: int = 1) -> list[str]:
+        """What of this schedule a training of `total_steps` updates never reaches, in words."""
+        return []
+
     def _span(self, per_epoch: int) -> int:
         """Steps that show the whole shape in a picture."""
         return 100 * per_epoch
@@ -101,19 +107,19 @@ class Schedule(Value):
         total_steps: int | None = None,
         steps_per_epoch: int = 10,
     ) -> pathlib.Path:
-        """Draw the learning rate over training into a picture file and return its path.
+        """Draw the learning rate over training into a PNG and return its path.
 
         Args:
-            path: The file; its ending (.png, .svg, .pdf) chooses the format.
+            path: The file; folders above it are made.
             total_steps: Updates to draw; None: as many as show the schedule's shape.
-            steps_per_epoch: Updates of an epoch.
+            steps_per_epoch: Updates of an epoch, at least 1.
 
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
         """
         total = self._span(steps_per_epoch) if total_steps is None else total_steps
         rates = self.simulate(total, steps_per_epoch)
-        return draw_rates(pathlib.Path(path), rates, steps_per_epoch, title=repr(self))
+        return draw_rates(path, rates, steps_per_epoch, title=repr(self))
 
 
 class ScheduleRun:
@@ -264,6 +270,12 @@ class WarmSchedule(Schedule):
     def with_base_lr(self, lr: float) -> Schedule:
         return self.replace(base_lr=lr) if self.settings.base_lr is None else self
 
+    def notes(self, total_steps: int, steps_per_epoch: int = 1) -> list[str]:
+        warm = self.warmup_steps(steps_per_epoch)
+        if warm < total_steps:
+            return []
+        return [f"the warm-up of {warm} steps fills the whole training of {total_steps}"]
+
     def _unit_steps(self, per_epoch: int) -> int:
         """Steps in one unit of the curve."""
         return per_epoch if self.settings.by == "epoch" else 1
@@ -310,7 +322,7 @@ class ThenLR(Schedule):
         return super().ready()
 
     def _at(self, step: int, total: int, per_epoch: int) -> float:
-        length = self.settings.at * (per_epoch if self.settings.unit == "epoch" else 1)
+        length = self._length(per_epoch)
         if step < length:
             return float(self.settings.first.lr(step, length, per_epoch))
         return float(self.settings.second.lr(step - length, max(1, total - length), per_epoch))
@@ -323,8 +335,19 @@ class ThenLR(Schedule):
         return self.replace(first=first.with_base_lr(lr), second=second.with_base_lr(lr))
 
     def _span(self, per_epoch: int) -> int:
-        length = self.settings.at * (per_epoch if self.settings.unit == "epoch" else 1)
-        return int(length + self.settings.second._span(per_epoch))
+        return self._length(per_epoch) + int(self.settings.second._span(per_epoch))
+
+    def _length(self, per_epoch: int) -> int:
+        """Steps of the first part."""
+        return int(self.settings.at * (per_epoch if self.settings.unit == "epoch" else 1))
+
+    def notes(self, total_steps: int, steps_per_epoch: int = 1) -> list[str]:
+        length = self._length(steps_per_epoch)
+        found = list(self.settings.first.notes(length, steps_per_epoch)) if length else []
+        if length >= total_steps:
+            second = type(self.settings.second).__name__
+            return [*found, f"{second} starts at step {length}, after the end at {total_steps}"]
+        return [*found, *self.settings.second.notes(total_steps - length, steps_per_epoch)]
 
     def __repr__(self) -> str:
         first, second, at, unit = (getattr(self.settings, n) for n in self.Settings.model_fields)

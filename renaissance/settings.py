@@ -21,7 +21,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, Union, overload
 
 import numpy as np
@@ -30,6 +30,7 @@ from pydantic_core import PydanticUndefined, core_schema
 from typing_extensions import Self, dataclass_transform
 
 from renaissance.wording import explain as explain
+from renaissance.wording import immutable
 from renaissance.wording import nearest as nearest
 from renaissance.wording import snake_case as snake_case
 from renaissance.wording import unknown_name as unknown_name
@@ -96,10 +97,7 @@ class Setting(Generic[T]):
         return Fluent(instance, self.name, self.__doc__ or "")
 
     def __set__(self, instance: Any, value: T) -> None:
-        raise AttributeError(
-            f"{type(instance).__name__} is immutable: write value.{self.name}({value!r}), "
-            "which gives a new value"
-        )
+        raise immutable(instance, self.name, value)
 
 
 def setting(
@@ -216,10 +214,7 @@ class Value:
         return self._make(current | settings)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(
-            f"{type(self).__name__} is immutable: write value.{name}({value!r}), "
-            "which gives a new value"
-        )
+        raise immutable(self, name, value)
 
     if not TYPE_CHECKING:  # a type checker shall find wrong names by itself
 
@@ -303,10 +298,8 @@ def _as_data(item: Any, place: str, defaults: bool) -> Any:
         return {key: _as_data(part, place, defaults) for key, part in item.items()}
     if item is None or isinstance(item, (bool, int, float, str)):
         return item
-    raise TypeError(
-        f"{place} = {item!r} ({type(item).__name__}) cannot be written as data; only numbers, "
-        "texts, switches, lists and descriptions can"
-    )
+    came = f"{place} = {item!r} ({type(item).__name__})"
+    raise TypeError(f"{came} cannot be written as data; numbers, texts, lists and values can")
 
 
 def _rebuild(cls: type[Value], settings: dict[str, Any]) -> Value:
@@ -360,12 +353,6 @@ def _signature(cls: type[Value]) -> inspect.Signature:
             else field.get_default(call_default_factory=True, validated_data={})
         )
         parameters.append(inspect.Parameter(item.name, kind, default=default))
-    by_default = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    if any(
-        a.default is not inspect.Parameter.empty and b.default is inspect.Parameter.empty
-        for a, b in zip(by_default, by_default[1:])
-    ):
-        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
     return inspect.Signature(parameters)
 
 
@@ -397,8 +384,13 @@ def _plain(given: Any) -> Any:
     return given.item() if isinstance(given, np.generic) else given
 
 
+def pairs(given: Any) -> Any:
+    """A mapping, as YAML has it, as a tuple of pairs; for `pydantic.BeforeValidator`."""
+    return tuple(given.items()) if isinstance(given, Mapping) else given
+
+
 def same(a: Any, b: Any) -> bool:
-    """Equality that tells 1 from True and 1 from 1.0 apart, inside containers too."""
+    """Equality that tells 1, 1.0 and True apart, inside containers too."""
     if type(a) is not type(b):
         return False
     if isinstance(a, (tuple, list)):

@@ -63,6 +63,13 @@ def unknown_name(owner: str, name: str, allowed: Iterable[str]) -> str:
     return f"{owner} has no setting {name!r}{hint} Allowed: {', '.join(allowed) or 'none'}"
 
 
+def immutable(owner: object, name: str, value: object) -> AttributeError:
+    """The error of an assignment to a setting."""
+    return AttributeError(
+        f"{type(owner).__name__} is immutable: write value.{name}({value!r}), which gives a new one"
+    )
+
+
 _TYPE_ERRORS = ("_type", "is_instance_of", "callable_type", "missing")
 _WHAT = {
     "float_type": "a number",

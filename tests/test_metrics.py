@@ -17,7 +17,7 @@ def numbers(pair):
     return tuple(float(x) for x in pair)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     rows=st.lists(
         st.tuples(st.lists(st.integers(-3, 3), min_size=4, max_size=4), st.integers(0, 3)),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import renaissance as rn
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     values=st.lists(st.floats(0.01, 10), min_size=1, max_size=60),
     patience=st.integers(0, 4),
