@@ -10,7 +10,7 @@ ROOT = pathlib.Path(renaissance.__file__).parent
 ROWS = [
     ["_native"],
     ["settings", "random", "kernels", "switches", "interrupts", "jsontext", "tables", "picture"],
-    ["memory layout segments survey binding arena"],
+    ["memory layout segments survey binding bound arena"],
     [
         "optim",
         "schedules curves plateau",
