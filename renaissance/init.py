@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import pydantic
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from renaissance import _native
+from renaissance import _native, kernels
 from renaissance.random import INIT, derive
 from renaissance.settings import Setting, Value, nearest, pairs, setting, value
 
@@ -388,11 +389,24 @@ def fill(
 
 def _draw(kind: str, count: int, key: int, device: torch.device) -> Tensor:
     """`count` standard draws in index order, (count,) float32 on the device."""
-    out = torch.empty(count, dtype=torch.float32)
+    out = torch.empty(count, dtype=torch.float32, device=device)
+    if out.is_cuda:
+        threads = (count + 1) // 2 if kind == "normal" else count
+        with torch.cuda.device(device):
+            kernels.launch(
+                f"fill_{kind}",
+                kernels.blocks(threads),
+                kernels.BLOCK,
+                out.data_ptr(),
+                np.int64(count),
+                np.uint64(key),
+                np.uint64(0),
+            )
+        return out
     host = {
         "uniform": _native.fill_uniform,
         "normal": _native.fill_normal,
         "trunc_normal": _native.fill_trunc_normal,
     }
     host[kind](out.data_ptr(), count, key, 0, torch.get_num_threads())
-    return out.to(device)
+    return out

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from renaissance.device_ranges import DeviceRanges
 from renaissance.host_ranges import HostRanges
 from renaissance.operations import BEFORE_DECISION, operations, recipe, rows
 from renaissance.range_tables import GatherTable, Tables
@@ -62,8 +63,14 @@ class Updater:
         self.tables = Tables(memory)
         self.device = memory.region("W").device
         self.ops = operations(memory.plan, optimizer, self.has_ema)
-        self._ranges = HostRanges(memory, self.tables, self.scalars, threads)
+        self._ranges: HostRanges | DeviceRanges
+        if self.device.type == "cpu":
+            self._ranges = HostRanges(memory, self.tables, self.scalars, threads)
+        else:
+            self._ranges = DeviceRanges(memory, self.tables, self.scalars)
         self._gradients = GatherTable(self.tables.parameters, self.device)
+        self._capturing: GatherTable | None = None
+        self._captured: list[GatherTable] = []
         self.scalars.write(
             **recipe(optimizer, clip, ema, loss_scaling),
             **rows(memory.plan, optimizer),
@@ -90,9 +97,21 @@ class Updater:
             weight: Loss weight of the micro-batch, 0-d float32 on the device; None: the window
                 counts as a full one.
         """
-        if self._gradients.fill(grads):
-            self._gradients.upload()
-        self._ranges.gather(self._gradients, accumulate, weight)
+        gradients = self._gradients if self._capturing is None else self._capturing
+        if gradients.fill(grads) and self._capturing is None:
+            gradients.upload()
+        self._ranges.gather(gradients, accumulate, weight)
+
+    def begin_capture(self) -> None:
+        """The gather that follows is recorded into a graph: it gets an address table of its own."""
+        self._capturing = GatherTable(self.tables.parameters, self.device)
+
+    def end_capture(self) -> None:
+        """Fill the table that the graph reads; it lives as long as the updater does."""
+        assert self._capturing is not None
+        self._capturing.upload()
+        self._captured.append(self._capturing)
+        self._capturing = None
 
     def check(self) -> None:
         """Recompute the sums of squares from G, after something else has written it."""

@@ -36,7 +36,12 @@ class Net(nn.Module):
 
 
 def make(run_dir=None, *, seed=7, precision="32-true", batch_size=8, scheduler=None, **options):
-    transforms = [rn.Pad(1), rn.RandomCrop(6), rn.RandomRotation(20), rn.Normalize(mean=[0.5], std=[0.5])]
+    transforms = [
+        rn.Pad(1),
+        rn.RandomCrop(6),
+        rn.RandomRotation(20),
+        rn.Normalize(mean=[0.5], std=[0.5]),
+    ]
     train = rn.Loader.from_arrays(
         X, Y, batch_size=batch_size, shuffle=True, transforms=transforms, workers=1
     )
@@ -88,9 +93,7 @@ def test_plateau_resumes(tmp_path):
     assert len(set(unbroken.history.history["learning_rate"])) > 2
     for stop in (STEPS * 2, STEPS * 4 + 1):
         run = tmp_path / str(stop)
-        make(run, scheduler=plateau).fit(
-            epochs=6, verbose=0, checkpoint=1, callbacks=[Stop(stop)]
-        )
+        make(run, scheduler=plateau).fit(epochs=6, verbose=0, checkpoint=1, callbacks=[Stop(stop)])
         second = make(run, scheduler=plateau)
         second.fit(epochs=6, verbose=0, resume="auto", callbacks=[Stop(99)])
         assert facts(second) == facts(unbroken)

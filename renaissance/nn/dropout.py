@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from renaissance import _native
+from renaissance import _native, kernels
 
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
@@ -28,13 +29,33 @@ def _dropout(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
     y = torch.empty_like(x)
     inner = max(1, x[0].numel()) if x.numel() else 1
     threshold, scale = round(p * 2**32), 1.0 / (1.0 - p)
-    arguments = (x.data_ptr(), y.data_ptr(), x.numel(), inner, channels, _DTYPES[x.dtype])
+    sizes, dtype = (x.numel(), inner, channels), _DTYPES[x.dtype]
+    draw: tuple[int, int, int, float] = (scalars.data_ptr(), layer, threshold, scale)
     if x.is_cuda:
-        raise NotImplementedError(*arguments, scalars.data_ptr(), layer, threshold, scale)
+        _on_device(x, y, sizes, dtype, draw)
     else:
         threads = torch.get_num_threads()
-        _native.dropout(*arguments, scalars.data_ptr(), layer, threshold, scale, threads)
+        _native.dropout(x.data_ptr(), y.data_ptr(), *sizes, dtype, *draw[:3], draw[3], threads)
     return y
+
+
+def _on_device(
+    x: Tensor, y: Tensor, sizes: tuple[int, int, int], dtype: int, draw: tuple[int, int, int, float]
+) -> None:
+    scalars, layer, threshold, scale = draw
+    kernels.launch(
+        "dropout",
+        kernels.blocks(min(x.numel(), 1 << 22)),
+        kernels.BLOCK,
+        x.data_ptr(),
+        y.data_ptr(),
+        *map(np.int64, sizes),
+        np.int32(dtype),
+        scalars,
+        np.uint64(layer),
+        np.uint32(threshold),
+        np.float32(scale),
+    )
 
 
 @_dropout.register_fake

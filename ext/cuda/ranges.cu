@@ -1,0 +1,274 @@
+// Range operations on the device. Formulas, decisions and orders of summation stand in the portable
+// headers; what is here is only how a launch covers a range.
+//
+// W, G, M, V and E are read and written 16 bytes at a time; A 8 bytes. Offsets are multiples of 128
+// elements, so vectors are aligned; counts need not be multiples of 4.
+#include "renaissance/gather.h"
+#include "renaissance/norms.h"
+#include "renaissance/update.h"
+
+using namespace rn;
+
+namespace {
+
+__device__ __forceinline__ u16 rounded(float x, i32 type) {
+  return type == BFLOAT16 ? to_bfloat16(x) : to_float16(x);
+}
+
+__device__ __forceinline__ uint2 rounded(float4 x, i32 type) {
+  const u32 a = rounded(x.x, type), b = rounded(x.y, type);
+  const u32 c = rounded(x.z, type), d = rounded(x.w, type);
+  return make_uint2(a | (b << 16), c | (d << 16));
+}
+
+// One vector of four elements, or the tail one by one.
+template <class Rule>
+__device__ __forceinline__ void step_vector(float* w, const float* g, float* m, float* v, u16* a,
+                                            i32 a_type, i64 at, i64 end, const Hyper& h) {
+  float spare = 0.0f;
+  if (at + 4 <= end) {
+    float4 w4 = *reinterpret_cast<const float4*>(w + at);
+    const float4 g4 = *reinterpret_cast<const float4*>(g + at);
+    float4 m4 = make_float4(0, 0, 0, 0), v4 = m4;
+    if (Rule::MOMENTS > 0) m4 = *reinterpret_cast<const float4*>(m + at);
+    if (Rule::MOMENTS > 1) v4 = *reinterpret_cast<const float4*>(v + at);
+    Rule::step(w4.x, m4.x, v4.x, gradient_of(g4.x, h), h);
+    Rule::step(w4.y, m4.y, v4.y, gradient_of(g4.y, h), h);
+    Rule::step(w4.z, m4.z, v4.z, gradient_of(g4.z, h), h);
+    Rule::step(w4.w, m4.w, v4.w, gradient_of(g4.w, h), h);
+    *reinterpret_cast<float4*>(w + at) = w4;
+    if (Rule::MOMENTS > 0) *reinterpret_cast<float4*>(m + at) = m4;
+    if (Rule::MOMENTS > 1) *reinterpret_cast<float4*>(v + at) = v4;
+    if (a != nullptr) *reinterpret_cast<uint2*>(a + at) = rounded(w4, a_type);
+    return;
+  }
+  for (i64 i = at; i < end; ++i) {
+    Rule::step(w[i], Rule::MOMENTS > 0 ? m[i] : spare, Rule::MOMENTS > 1 ? v[i] : spare,
+               gradient_of(g[i], h), h);
+    if (a != nullptr) a[i] = rounded(w[i], a_type);
+  }
+}
+
+template <class Rule>
+__device__ __forceinline__ void update(float* w, const float* g, float* m, float* v, u16* a,
+                                       i32 a_type, i64 begin, i64 count, const Scalars* s,
+                                       i32 row) {
+  if (s->has_nan) return;
+  const Hyper h = hyper_of(*s, row);
+  const i64 at = begin + 4 * (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x);
+  if (at < begin + count) step_vector<Rule>(w, g, m, v, a, a_type, at, begin + count, h);
+}
+
+// A block a chunk; the learning rate of a tensor carries its trust ratio.
+template <class Rule>
+__device__ __forceinline__ void update_trusted(float* w, const float* g, float* m, u16* a,
+                                               i32 a_type, const float* n, const TensorRow* rows,
+                                               const Chunk* chunks, const Scalars* s, i32 row) {
+  if (s->has_nan) return;
+  const Chunk chunk = chunks[blockIdx.x];
+  const TensorRow tensor = rows[chunk.row];
+  const Stretch part = stretch_of(tensor, chunk);
+  Hyper h = hyper_of(*s, row);
+  h.lr = h.lr * n[tensor.slot];
+  for (i64 at = part.begin + 4 * threadIdx.x; at < part.end; at += 4 * blockDim.x) {
+    step_vector<Rule>(w, g, m, nullptr, a, a_type, at, part.end, h);
+  }
+}
+
+// The lanes of a block, folded by halving as fold_lanes does; the total is in lane 0.
+template <class Number>
+__device__ __forceinline__ Number fold_block(Number* lane, Number mine) {
+  lane[threadIdx.x] = mine;
+  __syncthreads();
+  for (int half = LANES / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) lane[threadIdx.x] = lane[threadIdx.x] + lane[threadIdx.x + half];
+    __syncthreads();
+  }
+  return lane[0];
+}
+
+__device__ __forceinline__ void copy_bytes(const u8* from, u8* to, i64 count) {
+  const i64 at = 16 * (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x);
+  if (at + 16 <= count) {
+    *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(from + at);
+  } else {
+    for (i64 i = at; i < count; ++i) to[i] = from[i];
+  }
+}
+
+}  // namespace
+
+#define RN_UPDATE(name, Rule)                                                                    \
+  extern "C" __global__ void update_##name(float* w, const float* g, float* m, float* v, u16* a, \
+                                           i32 a_type, i64 begin, i64 count, const Scalars* s,   \
+                                           i32 row) {                                            \
+    update<Rule>(w, g, m, v, a, a_type, begin, count, s, row);                                   \
+  }
+RN_UPDATE(sgd, Sgd)
+RN_UPDATE(momentum, Momentum)
+RN_UPDATE(nesterov, Nesterov)
+RN_UPDATE(adam, Adam)
+RN_UPDATE(adamw, AdamW)
+
+#define RN_UPDATE_TRUSTED(name, Rule)                                                            \
+  extern "C" __global__ void update_##name(float* w, const float* g, float* m, u16* a,           \
+                                           i32 a_type, const float* n, const TensorRow* rows,    \
+                                           const Chunk* chunks, const Scalars* s, i32 row) {     \
+    update_trusted<Rule>(w, g, m, a, a_type, n, rows, chunks, s, row);                           \
+  }
+RN_UPDATE_TRUSTED(lars, Lars)
+RN_UPDATE_TRUSTED(lars_nesterov, LarsNesterov)
+
+// A block of 256 a chunk: G = or += the gradient, and the chunk's partial of squares of what G then
+// holds. The first block counts the micro-step.
+extern "C" __global__ void gather(const GatherRow* rows, const Chunk* chunks, float* g, i32 is_sum,
+                                  float* partials, Scalars* s, const float* weight) {
+  __shared__ float lane[LANES];
+  const Chunk chunk = chunks[blockIdx.x];
+  const GatherRow& row = rows[chunk.row];
+  const i64 begin = static_cast<i64>(chunk.number) * CHUNK;
+  const i64 count = row.count - begin < CHUNK ? row.count - begin : CHUNK;
+  float* out = g + row.offset + begin;
+  float sum = 0.0f;
+  for (i64 i = threadIdx.x; i < count; i += LANES) {
+    float x = gradient_at(row, begin + i);
+    if (is_sum) x = out[i] + x;
+    out[i] = x;
+    sum = sum + x * x;
+  }
+  const float total = fold_block(lane, sum);
+  if (threadIdx.x == 0) {
+    partials[blockIdx.x] = total;
+    if (blockIdx.x == 0) count_micro_step(*s, !is_sum, weight);
+  }
+}
+
+extern "C" __global__ void check_range(const float* g, const TensorRow* rows, const Chunk* chunks,
+                                       float* partials) {
+  __shared__ float lane[LANES];
+  const Chunk chunk = chunks[blockIdx.x];
+  const Stretch part = stretch_of(rows[chunk.row], chunk);
+  float sum = 0.0f;
+  for (i64 i = part.begin + threadIdx.x; i < part.end; i += LANES) sum = sum + g[i] * g[i];
+  const float total = fold_block(lane, sum);
+  if (threadIdx.x == 0) partials[blockIdx.x] = total;
+}
+
+// One block: the second phase of the norm, and the decision of the window.
+extern "C" __global__ void scalars(Scalars* s, const float* partials, i64 count) {
+  __shared__ double lane[LANES];
+  __shared__ i64 bad[LANES];
+  const double squares = fold_block(lane, partial_sum(partials, count, threadIdx.x));
+  bad[threadIdx.x] = first_bad_partial(partials, count, threadIdx.x);
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  i64 first = count;
+  for (int l = 0; l < LANES; ++l) first = bad[l] < first ? bad[l] : first;
+  scalar_step(*s, squares, first < count ? first : -1);
+}
+
+extern "C" __global__ void squares_of_range(const float* w, const float* g, const TensorRow* rows,
+                                            const Chunk* chunks, i64 first, float* w_partials,
+                                            float* g_partials, const Scalars* s, i32 row) {
+  if (s->has_nan) return;
+  __shared__ float lane[LANES];
+  const i64 place = first + blockIdx.x;
+  const Chunk chunk = chunks[place];
+  const Stretch part = stretch_of(rows[chunk.row], chunk);
+  const Hyper h = hyper_of(*s, row);
+  float w_sum = 0.0f, g_sum = 0.0f;
+  for (i64 i = part.begin + threadIdx.x; i < part.end; i += LANES) {
+    const float clipped = gradient_of(g[i], h);
+    w_sum = w_sum + w[i] * w[i];
+    g_sum = g_sum + clipped * clipped;
+  }
+  const float w_total = fold_block(lane, w_sum);
+  __syncthreads();
+  const float g_total = fold_block(lane, g_sum);
+  if (threadIdx.x != 0) return;
+  w_partials[place] = w_total;
+  g_partials[place] = g_total;
+}
+
+// A block a tensor.
+extern "C" __global__ void trust_ratios(float* n, const TensorRow* rows, i32 first_row,
+                                        const i64* first_chunk, const float* w_partials,
+                                        const float* g_partials, const Scalars* s, i32 row) {
+  if (s->has_nan) return;
+  __shared__ double lane[LANES];
+  const i32 place = first_row + blockIdx.x;
+  const i64 begin = first_chunk[place], count = first_chunk[place + 1] - begin;
+  const double w = fold_block(lane, partial_sum(w_partials + begin, count, threadIdx.x));
+  __syncthreads();
+  const double g = fold_block(lane, partial_sum(g_partials + begin, count, threadIdx.x));
+  if (threadIdx.x == 0) n[rows[place].slot] = trust_ratio(w, g, *s, row);
+}
+
+// E over W and over the buffers, as one sequence of vectors.
+extern "C" __global__ void average_ranges(const float* w, float* e, i64 count, const float* b,
+                                          float* eb, i64 b_count, const Scalars* s) {
+  if (s->has_nan) return;
+  const float rate = s->ema_rate;
+  const i64 at = 4 * (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x);
+  const bool is_weight = at < count;
+  const float* source = is_weight ? w + at : b + (at - count);
+  float* target = is_weight ? e + at : eb + (at - count);
+  if (at >= count + b_count) return;
+  const float4 x = *reinterpret_cast<const float4*>(source);
+  float4 y = *reinterpret_cast<const float4*>(target);
+  average(y.x, x.x, rate);
+  average(y.y, x.y, rate);
+  average(y.z, x.z, rate);
+  average(y.w, x.w, rate);
+  *reinterpret_cast<float4*>(target) = y;
+}
+
+extern "C" __global__ void exchange_ranges(float* w, float* e, i64 count, float* b, float* eb,
+                                           i64 b_count, u16* a, i32 a_type) {
+  const i64 at = 4 * (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x);
+  if (at >= count + b_count) return;
+  const bool is_weight = at < count;
+  float4* source = reinterpret_cast<float4*>(is_weight ? w + at : b + (at - count));
+  float4* target = reinterpret_cast<float4*>(is_weight ? e + at : eb + (at - count));
+  const float4 held = *source;
+  *source = *target;
+  *target = held;
+  if (is_weight && a != nullptr) *reinterpret_cast<uint2*>(a + at) = rounded(*source, a_type);
+}
+
+extern "C" __global__ void copy_range(const u8* from, u8* to, i64 count) {
+  copy_bytes(from, to, count);
+}
+
+extern "C" __global__ void restore_buffers(u8* b, const u8* shadow, i64 count, const Scalars* s) {
+  if (s->has_nan) copy_bytes(shadow, b, count);
+}
+
+// Closes a step in region R: `last` = window, epoch += window unless it was skipped, window = 0.
+extern "C" __global__ void commit_tally(double* window, double* last, double* epoch, i32 width,
+                                        const Scalars* s) {
+  const i32 i = threadIdx.x;
+  if (i >= width) return;
+  const double x = window[i];
+  last[i] = x;
+  if (!s->has_nan) epoch[i] = epoch[i] + x;
+  window[i] = 0.0;
+}
+
+// The input slot that the micro-step counter names, to the graph's own input. S.inputs holds the
+// addresses of x and y, slot by slot; all are aligned to 16 bytes.
+extern "C" __global__ void load_input(const Scalars* s, i32 slots, u8* x, i64 x_bytes, u8* y,
+                                      i64 y_bytes, i32 x_blocks) {
+  const u64 slot = s->micro % static_cast<u64>(slots);
+  const bool is_x = static_cast<i32>(blockIdx.x) < x_blocks;
+  const u8* from = reinterpret_cast<const u8*>(s->inputs[2 * slot + (is_x ? 0 : 1)]);
+  u8* to = is_x ? x : y;
+  const i64 count = is_x ? x_bytes : y_bytes;
+  const i32 block = is_x ? blockIdx.x : blockIdx.x - x_blocks;
+  const i64 at = 16 * (static_cast<i64>(block) * blockDim.x + threadIdx.x);
+  if (at + 16 <= count) {
+    *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(from + at);
+  } else {
+    for (i64 i = at; i < count; ++i) to[i] = from[i];
+  }
+}

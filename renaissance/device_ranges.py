@@ -1,0 +1,190 @@
+"""Range operations on CUDA: each is one launch on torch's current stream, so that capture records it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from renaissance import kernels
+from renaissance.range_tables import DTYPES, GatherTable, Tables, average_rows, on_device
+from renaissance.scalars import Scalars
+
+if TYPE_CHECKING:
+    from renaissance.memory import Memory
+    from renaissance.operations import RangeOp
+
+LANES = 256  # threads of a block that folds (norms.h)
+
+
+class DeviceRanges:
+    """Runs range operations over regions in a GPU's memory.
+
+    Args:
+        memory: The allocated plan.
+        tables: Its tables, on the device.
+        scalars: Region S.
+    """
+
+    def __init__(self, memory: Memory, tables: Tables, scalars: Scalars) -> None:
+        self._tables, self._scalars = tables, scalars
+        has = memory.plan.has
+        self._at = {
+            name: memory.address(name) if has(name) and memory.region(name).numel() else 0
+            for name in ("W", "A", "G", "M", "V", "N", "B", "B'")
+        }
+        self._a_type = np.int32(DTYPES[memory.region("A").dtype] if has("A") else 0)
+        self._averages = _average_arguments(memory) if has("E") else None
+        self._num_shadow_bytes = memory.region("B'").nbytes if has("B'") else 0
+        self._first_chunk = on_device(tables.first_chunk, memory.device)
+        self._nominal = scalars.view("nominal").float()  # weight of a window that gives none
+
+    def snapshot(self) -> None:
+        """B' = B."""
+        count = self._num_shadow_bytes
+        if count:
+            grid = kernels.blocks(-(-count // 16))
+            at = self._at
+            kernels.launch("copy_range", grid, LANES, at["B"], at["B'"], np.int64(count))
+
+    def gather(self, gradients: GatherTable, is_sum: bool, weight: torch.Tensor | None) -> None:
+        """G = or += the gradients; partial sums; the micro-step is counted."""
+        tables = self._tables
+        kernels.launch(
+            "gather",
+            tables.num_chunks,
+            LANES,
+            gradients.rows.data_ptr(),
+            tables.chunks.data_ptr(),
+            self._at["G"],
+            np.int32(is_sum),
+            tables.partials.data_ptr(),
+            self._scalars.address,
+            (self._nominal if weight is None else weight).data_ptr(),
+        )
+
+    def check(self) -> None:
+        """Partial sums of G as it stands."""
+        tables = self._tables
+        kernels.launch(
+            "check_range",
+            tables.num_chunks,
+            LANES,
+            self._at["G"],
+            tables.rows.data_ptr(),
+            tables.chunks.data_ptr(),
+            tables.partials.data_ptr(),
+        )
+
+    def run(self, op: RangeOp) -> None:
+        """One operation of ``Updater.ops`` after the gather."""
+        scalars = self._scalars.address
+        if op.kernel == "scalars":
+            partials, count = self._tables.partials.data_ptr(), np.int64(self._tables.num_chunks)
+            kernels.launch("scalars", 1, LANES, scalars, partials, count)
+        elif op.kernel == "norms":
+            self._trust_ratios(op)
+        elif op.kernel == "average":
+            self._launch_average("average_ranges", scalars)
+        elif op.kernel == "restore":
+            grid = kernels.blocks(-(-op.count // 16))
+            at = self._at
+            kernels.launch(
+                "restore_buffers", grid, LANES, at["B"], at["B'"], np.int64(op.count), scalars
+            )
+        elif op.kernel.startswith("lars"):
+            self._update_lars(op)
+        else:
+            self._update(op)
+
+    def exchange(self) -> None:
+        """Swaps E with W and B; A follows W."""
+        self._launch_average("exchange_ranges", self._at["A"], self._a_type)
+
+    def _launch_average(self, kernel: str, *more: Any) -> None:
+        assert self._averages is not None
+        grid, arguments = self._averages
+        kernels.launch(kernel, grid, LANES, *arguments, *more)
+
+    def _update(self, op: RangeOp) -> None:
+        at = self._at
+        kernels.launch(
+            f"update_{op.kernel}",
+            kernels.blocks(-(-op.count // 4)) if op.count else 0,
+            LANES,
+            *(at[name] for name in ("W", "G", "M", "V", "A")),
+            self._a_type,
+            np.int64(op.begin),
+            np.int64(op.count),
+            self._scalars.address,
+            np.int32(op.row),
+        )
+
+    def _update_lars(self, op: RangeOp) -> None:
+        at, tables = self._at, self._tables
+        first, count = tables.chunk_range(op.begin, op.count)
+        kernels.launch(
+            f"update_{op.kernel}",
+            count,
+            LANES,
+            *(at[name] for name in ("W", "G", "M", "A")),
+            self._a_type,
+            at["N"],
+            tables.rows.data_ptr(),
+            tables.chunks[8 * first :].data_ptr(),
+            self._scalars.address,
+            np.int32(op.row),
+        )
+
+    def _trust_ratios(self, op: RangeOp) -> None:
+        at, tables = self._at, self._tables
+        first, count = tables.chunk_range(op.begin, op.count)
+        w_partials, g_partials = tables.w_partials.data_ptr(), tables.g_partials.data_ptr()
+        scalars, row = self._scalars.address, np.int32(op.row)
+        kernels.launch(
+            "squares_of_range",
+            count,
+            LANES,
+            at["W"],
+            at["G"],
+            tables.rows.data_ptr(),
+            tables.chunks.data_ptr(),
+            np.int64(first),
+            w_partials,
+            g_partials,
+            scalars,
+            row,
+        )
+        inside = [i for i, at_chunk in enumerate(tables.first_chunk[:-1]) if at_chunk >= first]
+        tensors = [i for i in inside if tables.first_chunk[i] < first + count]
+        kernels.launch(
+            "trust_ratios",
+            len(tensors),
+            LANES,
+            at["N"],
+            tables.rows.data_ptr(),
+            np.int32(tensors[0] if tensors else 0),
+            self._first_chunk.data_ptr(),
+            w_partials,
+            g_partials,
+            scalars,
+            row,
+        )
+
+
+def _average_arguments(memory: Memory) -> tuple[int, tuple[Any, ...]]:
+    """Blocks, and (W, E, count, B, E of B, count) as the kernels take them."""
+    rows = average_rows(memory)
+    counts = [int(row["count"]) for row in rows] + [0]
+    assert all(count % 4 == 0 for count in counts), "regions are padded to 128 elements"
+    other = rows[1] if len(rows) > 1 else rows[0]
+    arguments = (
+        int(rows[0]["source"]),
+        int(rows[0]["target"]),
+        np.int64(counts[0]),
+        int(other["source"]),
+        int(other["target"]),
+        np.int64(counts[1]),
+    )
+    return kernels.blocks((counts[0] + counts[1]) // 4), arguments
