@@ -89,14 +89,11 @@ class ResNet(nn.Module):
         stem: "imagenet" is a 7x7 convolution of stride 2 and a max-pool; "cifar" a 3x3
             convolution of stride 1 and no pooling, for pictures of about 32x32.
         zero_init_last: Start the last batch-norm scale of every block at 0, so that each block
-            begins as its shortcut.
+            begins as its shortcut. A Task, which draws initial values itself, heeds it too.
         in_channels: Channels of the pictures.
 
     Shape: (N, in_channels, H, W) -> (N, num_classes), raw scores.
     """
-
-    #: parameter name -> rule, for initial values that are part of the architecture
-    initial_rules: dict[str, str]
 
     def __init__(
         self,
@@ -128,17 +125,16 @@ class ResNet(nn.Module):
         self.layer4 = _stage(block, depths[3], 256 * wide, 512, stride=2)
         self.avgpool = GlobalMean()
         self.fc = nn.Linear(512 * wide, num_classes)
-        self._initialise(zero_init_last)
+        self.zero_init_last = zero_init_last
+        self._initialise()
 
-    def _initialise(self, zero_init_last: bool) -> None:
+    def _initialise(self) -> None:
         """Kaiming-normal convolutions; the initial values when no Task sets them."""
-        self.initial_rules = {}
-        for name, module in self.named_modules():
+        for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif zero_init_last and isinstance(module, (BasicBlock, Bottleneck)):
+            elif self.zero_init_last and isinstance(module, (BasicBlock, Bottleneck)):
                 nn.init.zeros_(module.get_parameter(f"{module.last_norm}.weight"))
-                self.initial_rules[f"{name}.{module.last_norm}.weight"] = "zeros"
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))  # (N, 64, H/4, W/4), cifar: H, W

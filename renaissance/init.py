@@ -211,7 +211,9 @@ parameters=(('head.weight', InitRule('zeros')),))
         Raises:
             ValueError: A parameter has no rule, a pattern matches nothing, or a rule does not fit.
         """
-        roles = dict(_roles(module, self.settings.zero_last_scale))
+        # A network may ask for it itself: resnet18(zero_init_last=True).
+        asked = getattr(module, "zero_init_last", False) is True
+        roles = dict(_roles(module, self.settings.zero_last_scale or asked))
         parameters = dict(module.named_parameters())
         for pattern, _ in self.settings.parameters:
             if not fnmatch.filter(parameters, pattern):

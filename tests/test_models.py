@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from renaissance import models
+from renaissance.init import Initializer
 from renaissance.models import seq
 from renaissance.models.parts import GlobalMean, GridMean
 
@@ -114,13 +115,14 @@ def test_zero_init_last_makes_every_block_its_shortcut(name, last):
     network = getattr(models, name)(num_classes=3, stem="cifar", zero_init_last=True)
     zeros = {n for n, p in network.named_parameters() if n.endswith(".weight") and not p.any()}
     expected = {n for n, _ in network.named_parameters() if n.endswith(f"{last}.weight")}
-    assert zeros == expected == set(network.initial_rules)
-    assert set(network.initial_rules.values()) == {"zeros"}
+    assert zeros == expected
+    for module, wanted in [(network, zeros), (getattr(models, name)(), set())]:
+        rules = Initializer().resolve(module)
+        assert {n for n, rule in rules if n.endswith("weight") and not rule.scale} == wanted
     block = network.layer2[1].eval()
     x = torch.rand(1, block.bn1.num_features * block.expansion // network.layer2[0].expansion, 4, 4)
     if name == "resnet18":
         assert torch.equal(block(x), x)
-    assert getattr(models, name)(num_classes=3).initial_rules == {}
 
 
 def test_wide_resnet_shapes_dropout_and_depth():
