@@ -17,6 +17,7 @@ from renaissance.curves import PolynomialLR as PolynomialLR
 from renaissance.curves import StepLR as StepLR
 from renaissance.data.auto import RandAugment as RandAugment
 from renaissance.data.auto import TrivialAugmentWide as TrivialAugmentWide
+from renaissance.data.batch import Batch as Batch
 from renaissance.data.color import ColorJitter as ColorJitter
 from renaissance.data.color import GaussianBlur as GaussianBlur
 from renaissance.data.color import RandomAutocontrast as RandomAutocontrast
@@ -37,7 +38,6 @@ from renaissance.data.geometry import RandomVerticalFlip as RandomVerticalFlip
 from renaissance.data.loader import Loader as Loader
 from renaissance.data.resizing import RandomResizedCrop as RandomResizedCrop
 from renaissance.data.resizing import Resize as Resize
-from renaissance.data.stream import Batch as Batch
 from renaissance.ema import Clip as Clip
 from renaissance.ema import Ema as Ema
 from renaissance.history import History as History

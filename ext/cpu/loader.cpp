@@ -5,6 +5,7 @@
 
 #include "bind.h"
 #include "feed.h"
+#include "survey.h"
 
 namespace rn {
 namespace {
@@ -68,6 +69,20 @@ py::list damages_of(const Feed& feed, int slot) {
   return out;
 }
 
+py::array_t<u8> decode_whole(const py::bytes& data, int channels) {
+  const std::string_view view = data;
+  Workbench bench;
+  Fetched fetched;
+  {
+    py::gil_scoped_release release;
+    fetched = decode_picture(reinterpret_cast<const u8*>(view.data()), view.size(), channels,
+                             {nullptr, {}}, bench);
+  }
+  if (fetched != Fetched::PICTURE) throw py::value_error(bench.problem);
+  const Image& image = bench.image;
+  return py::array_t<u8>({image.height, image.width, image.channels}, image.pixels);
+}
+
 void bind_sources(py::module_& m) {
   py::class_<Source, std::shared_ptr<Source>>(m, "Source");
   py::class_<PictureSource, Source, std::shared_ptr<PictureSource>>(m, "PictureSource")
@@ -90,6 +105,21 @@ void bind_sources(py::module_& m) {
 void bind_loader(py::module_& m) {
   const auto nogil = py::call_guard<py::gil_scoped_release>();
   bind_sources(m);
+  m.def(
+      "survey",
+      [](const FileSource& source, i64 begin, i64 end, u64 out, int height, int width,
+         int threads) {
+        std::vector<std::tuple<i64, int, std::string>> found;
+        u8* pixels = reinterpret_cast<u8*>(out);
+        for (Finding& f : survey(source, begin, end, pixels, height, width, threads))
+          found.emplace_back(f.id, f.kind, std::move(f.text));
+        return found;
+      },
+      py::arg("source"), py::arg("begin"), py::arg("end"), py::arg("out"), py::arg("height"),
+      py::arg("width"), py::arg("threads"), nogil,
+      "[(id, 0 damaged | 1 foreign | 2 other size, text)] of pictures begin to end.");
+  m.def("decode_jpeg", &decode_whole, py::arg("data"), py::arg("channels"),
+        "A JPEG as (H, W, channels) uint8; ValueError when it is damaged, warnings included.");
   m.def("has_jpeg", &JpegDecoder::available, "Whether this build has libjpeg-turbo.");
   py::class_<Feed, std::shared_ptr<Feed>> feed(m, "Feed");
   py::enum_<Feed::Status>(feed, "Status")

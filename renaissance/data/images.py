@@ -20,6 +20,8 @@ import numpy.typing as npt
 import torch
 from PIL import Image, UnidentifiedImageError
 
+from renaissance import _native
+
 Picture = npt.NDArray[np.uint8]  # (H, W, C)
 
 #: First bytes of the formats we name in messages.
@@ -52,6 +54,8 @@ def decode(data: bytes, channels: int) -> Picture:
     if not data:
         raise ValueError("is empty (0 bytes)")
     if format_of(data) == "JPEG":
+        if _native.has_jpeg():
+            return _native.decode_jpeg(data, channels)
         fast = _decode_jpeg(data, channels)
         if fast is not None:
             return fast

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pydantic
 import torch
 
+from renaissance.data.batch import Batch
 from renaissance.data.dataset import ArrayDataset, logger, optional
+from renaissance.data.ledger import Ledger, per_image
+from renaissance.data.options import check_settings
 from renaissance.data.order import Order
+from renaissance.data.preview import bench, draw_batch, report_of
 from renaissance.data.program import Program, compile_program
 from renaissance.data.ring import SlotShape
-from renaissance.data.stream import Batch, BatchStream, Ledger, StreamPlan
+from renaissance.data.stream import BatchStream, StreamPlan
 from renaissance.data.supply import LabelSpec, Supply, supply_of
-from renaissance.data.workers import MAX_WORKERS, auto_workers
+from renaissance.data.workers import auto_workers
 from renaissance.random import Permutation, check_seed
-from renaissance.settings import SettingsModel, explain, strict, unknown_name
 
 Layout = Literal["nchw", "nhwc"]
-
-
-class LoaderSettings(SettingsModel):
-    """The settings of a loader; `Loader` documents them."""
-
-    batch_size: strict(int) = pydantic.Field(ge=1)  # type: ignore[valid-type]
-    shuffle: strict(bool) = False  # type: ignore[valid-type]
-    workers: Literal["auto"] | strict(int) = "auto"  # type: ignore[valid-type]
-    transforms: tuple[Any, ...] = ()
-    drop_last: strict(bool) = False  # type: ignore[valid-type]
-    seed: strict(int) | None = None  # type: ignore[valid-type]
-    prefetch: strict(int) = pydantic.Field(2, ge=0, le=64)  # type: ignore[valid-type]
-    device_cache: Literal["auto", "on", "off"] = "auto"
-    on_error: Literal["raise", "replace", "blank"] = "raise"
-    damage_limit: strict(int) | None = pydantic.Field(None, ge=0)  # type: ignore[valid-type]
 
 
 class SampleSpec(NamedTuple):
@@ -90,7 +78,7 @@ class Loader:
     """
 
     def __init__(self, dataset: Any, **settings: Any) -> None:
-        self.settings = _check_settings(settings)
+        self.settings = check_settings(settings)
         s = self.settings
         self.dataset = dataset
         if len_of(dataset) and s.drop_last and s.batch_size > len(dataset):
@@ -247,7 +235,7 @@ class Loader:
         """The batches of one epoch as NumPy float32 copies of their own."""
         with self.stream(seed=seed, epoch=epoch) as stream:
             for batch in stream:
-                yield _own(batch)
+                yield batch.as_numpy()
 
     def batch_at(self, epoch: int, step: int, *, seed: int | None = None) -> Batch:
         """Batch `step` of an epoch as NumPy float32, made in the calling thread."""
@@ -256,7 +244,7 @@ class Loader:
                 f"step {step} does not exist; an epoch has {self.steps_per_epoch} batches"
             )
         with self.stream(seed=seed, epoch=epoch, start_step=step, steps=step + 1) as stream:
-            return _own(next(stream))
+            return next(stream).as_numpy()
 
     def state(self) -> tuple[int, int]:
         """(epoch, step) of the batch that the stream opened last hands out next."""
@@ -291,6 +279,36 @@ class Loader:
             "classes": None if self.classes is None else list(self.classes),
             "dataset": optional(self.dataset, "identity"),
         }
+
+    def stats(self) -> dict[str, float]:
+        """Why it waits: counters over all streams of this loader.
+
+        ``images``; ``wait_seconds`` the consumer waited for batches (workers are the limit);
+        ``block_seconds`` workers waited for a free slot (the consumer is), summed over workers;
+        ``decode_ms`` and ``augment_ms``: CPU-milliseconds for one image.
+        """
+        return per_image(self._ledger.totals())
+
+    def bench(self, seconds: float = 3.0, *, seed: int = 0) -> dict[str, float]:
+        """Runs epochs with a consumer that does nothing, for about so many seconds.
+
+        Returns ``images_per_second``, ``images_per_second_per_core`` (by CPU time of the workers),
+        ``workers`` and the `stats` of this run.
+        """
+        return bench(self, seconds, seed)
+
+    def report(self) -> str:
+        """What is read and how: source, decoder, stages of the transforms, damage."""
+        return report_of(self, self._supply, self._program, self._ledger)
+
+    def show_batch(
+        self, path: str | os.PathLike[str], *, epoch: int = 0, step: int = 0, count: int = 16
+    ) -> None:
+        """Writes a PNG of the first `count` pictures of a batch as the model sees them."""
+        if self._program is None:
+            raise ValueError(f"show_batch draws pictures; x is {self._supply.dtype} rows")
+        batch = self.batch_at(epoch, step)
+        draw_batch(path, batch, self._program, self.classes, count)
 
     def resident(self) -> Resident | None:
         """The data for a device that keeps it and runs the transforms itself, or None."""
@@ -354,36 +372,3 @@ _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 def len_of(dataset: Any) -> int:
     """len(), or 0 for what has none."""
     return len(dataset) if hasattr(dataset, "__len__") else 0
-
-
-def _check_settings(given: dict[str, Any]) -> LoaderSettings:
-    fields = LoaderSettings.model_fields
-    foreign = {"num_workers": "workers", "pin_memory": "stream(pin=...)", "transform": "transforms"}
-    for name in given:
-        if name in foreign and foreign[name] not in given:
-            raise TypeError(f"Loader has no setting {name!r}; did you mean {foreign[name]!r}?")
-        if name not in fields:
-            raise TypeError(unknown_name("Loader", name, fields))
-    if isinstance(given.get("device_cache"), bool):
-        given["device_cache"] = "on" if given["device_cache"] else "off"
-    if isinstance(given.get("transforms"), list):
-        given["transforms"] = tuple(given["transforms"])
-    try:
-        settings = LoaderSettings(**given)
-    except pydantic.ValidationError as error:
-        raise explain("Loader", error, LoaderSettings) from None
-    if settings.workers != "auto" and not 0 <= settings.workers <= MAX_WORKERS:
-        raise ValueError(
-            f'Loader: workers = {settings.workers} is not allowed; it takes "auto" or 0 to '
-            f"{MAX_WORKERS}"
-        )
-    if settings.seed is not None:
-        check_seed(settings.seed)
-    return settings
-
-
-def _own(batch: Batch) -> Batch:
-    """A copy in NumPy arrays of its own."""
-    x = np.array(batch.x.contiguous().numpy())
-    y = None if batch.y is None else np.array(batch.y.numpy())
-    return Batch(x, y, batch.ids)

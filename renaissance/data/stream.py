@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 from typing_extensions import Self
 
 from renaissance import _native
+from renaissance.data.batch import Batch, DamagedSample
 from renaissance.data.errands import Errands
+from renaissance.data.ledger import Ledger, per_image
 from renaissance.data.order import Order
 from renaissance.data.ring import Ring, SlotShape
 from renaissance.data.supply import Supply
@@ -22,37 +20,6 @@ from renaissance.random import AUGMENT, REPLACE, Permutation, derive
 SLICE_SECONDS = 0.05  # how long C++ may wait or work before Python looks for Ctrl-C
 
 KEPT = 2  # batches that an iterator leaves valid: the latest and the one before
-
-
-class DamagedSample(ValueError):
-    """A sample that cannot be read; ``index`` and ``name`` (its file) say which."""
-
-    def __init__(self, text: str, index: int, name: str) -> None:
-        super().__init__(text)
-        self.index, self.name = index, name
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """One batch.
-
-    Attributes:
-        x: (N, C, H, W) pictures, or the data's own shape.
-        y: (N,) int64 class numbers, or float targets; None when the data has no labels.
-        ids: (N,) int64 data-set indices of the samples in x.
-        slot: Where in the ring it lies; -1 for a copy of its own.
-    """
-
-    x: Any
-    y: Any
-    ids: npt.NDArray[np.int64]
-    slot: int = field(default=-1, repr=False)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.x, self.y, self.ids))
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
 
 @dataclass(frozen=True)
@@ -69,17 +36,6 @@ class StreamPlan:
     damage_limit: int
     rank: int = 0
     world: int = 1
-
-
-class Ledger:
-    """Damaged samples met so far, over all streams of a loader."""
-
-    def __init__(self) -> None:
-        self.found: dict[int, tuple[str, int]] = {}  # id -> (what is wrong, replaced by or -1)
-
-    def enter(self, damages: list[tuple[int, int, str]]) -> None:
-        for index, replacement, text in damages:
-            self.found.setdefault(index, (text, replacement))
 
 
 class BatchStream:
@@ -116,7 +72,8 @@ class BatchStream:
         self._permutation: Permutation | None = None
         self._epoch = self._step = self._next_order = self._end = 0
         # Threads must be gone before the interpreter goes, and with a stream that is forgotten.
-        self._shut = weakref.finalize(self, _shut, self._feed, self._errands, self._ring)
+        ledger.opened(self._feed)
+        self._shut = weakref.finalize(self, _shut, self._feed, self._errands, self._ring, ledger)
         if supply.form == "python" and plan.workers:
             self._errands.start(plan.workers)
 
@@ -191,7 +148,7 @@ class BatchStream:
 
     def stats(self) -> dict[str, float]:
         """Counters of this stream, see `Loader.stats`."""
-        return dict(self._feed.stats())
+        return per_image(self._feed.stats())
 
     def close(self) -> None:
         """Stops the workers. Tensors handed out keep their memory and are no longer written."""
@@ -242,7 +199,7 @@ class BatchStream:
         self._ledger.enter(damages)
         error = self._feed.error(slot)
         limit = self._plan.damage_limit
-        if error is None and len(self._ledger.found) <= limit:
+        if error is None and len(self._ledger.damaged) <= limit:
             return
         self.close()
         if error is not None:
@@ -251,7 +208,7 @@ class BatchStream:
         else:
             index, _, text = damages[-1]
             advice = (
-                f"{len(self._ledger.found)} samples are damaged, more than the limit of {limit}"
+                f"{len(self._ledger.damaged)} samples are damaged, more than the limit of {limit}"
             )
         name = self._supply.name(index)
         where = name if name == f"sample {index}" else f"sample {index} ({name})"
@@ -266,7 +223,8 @@ class BatchStream:
         return Batch(x, y, self._feed.ids(slot), slot)
 
 
-def _shut(feed: _native.Feed, errands: Errands, ring: Ring) -> None:
+def _shut(feed: _native.Feed, errands: Errands, ring: Ring, ledger: Ledger) -> None:
     """Stops all threads; until then `ring` keeps what they write to alive."""
     feed.close()
     errands.join()
+    ledger.closed(feed)

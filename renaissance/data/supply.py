@@ -97,9 +97,7 @@ class Supply:
             return _native.RowSource(self.x.ctypes.data, self.x[:1].nbytes)
         if self.form == "files":
             assert self.paths is not None
-            encoded = [os.fsencode(path) for path in self.paths]
-            offsets = np.cumsum([0, *map(len, encoded)])
-            return _native.FileSource(b"".join(encoded), offsets.tolist(), self.channels, True)
+            return file_source(self.paths, self.channels)
         return _native.ForeignSource()
 
     def read(self, index: int) -> tuple[Any, npt.NDArray[Any] | None]:
@@ -144,6 +142,13 @@ class Supply:
                     f"{self.label.num_classes - 1}"
                 )
         return label
+
+
+def file_source(paths: Sequence[str], channels: int) -> _native.FileSource:
+    """Files that C++ reads, and decodes where they are JPEG."""
+    encoded = [os.fsencode(path) for path in paths]
+    offsets = np.cumsum([0, *map(len, encoded)])
+    return _native.FileSource(b"".join(encoded), offsets.tolist(), channels, True)
 
 
 def supply_of(dataset: Any) -> Supply:

@@ -1,0 +1,52 @@
+"""One batch, and the error of a sample that cannot be part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+
+class DamagedSample(ValueError):
+    """A sample that cannot be read; ``index`` and ``name`` (its file) say which."""
+
+    def __init__(self, text: str, index: int, name: str) -> None:
+        super().__init__(text)
+        self.index, self.name = index, name
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One batch; ``x, y, ids = batch`` works.
+
+    Attributes:
+        x: (N, C, H, W) pictures, or the data's own shape.
+        y: (N,) int64 class numbers, or float targets; None when the data has no labels.
+        ids: (N,) int64 data-set indices of the samples in x.
+        slot: Where in the ring it lies; -1 for a copy of its own.
+    """
+
+    x: Any
+    y: Any
+    ids: npt.NDArray[np.int64]
+    slot: int = field(default=-1, repr=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.x, self.y, self.ids))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def as_numpy(self) -> Batch:
+        """A copy in NumPy arrays of its own; bfloat16 and float16 as float32."""
+        return Batch(_numpy(self.x), None if self.y is None else _numpy(self.y), self.ids)
+
+
+def _numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    if tensor.dtype in (torch.bfloat16, torch.float16):
+        tensor = tensor.float()
+    return np.array(tensor.contiguous().numpy())

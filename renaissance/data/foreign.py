@@ -1,0 +1,306 @@
+"""A torch DataLoader in the place of a `Loader`: accepted, with fewer promises."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from typing_extensions import Self
+
+from renaissance.data.batch import Batch
+from renaissance.data.dataset import logger
+from renaissance.data.loader import Loader, SampleSpec
+from renaissance.data.supply import LabelSpec, parts_of
+from renaissance.random import ORDER, check_seed, derive
+
+#: What does not hold with somebody else's loader; said at fit.
+TORCH_NOTE = (
+    "batches come from a torch DataLoader: its order and transforms are its own, resuming in "
+    "mid-epoch reads and drops the batches before, and its number of workers may change results"
+)
+
+
+class TorchLoader:
+    """Wraps a ``torch.utils.data.DataLoader`` whose batches are tensors, tuples or dicts.
+
+    Args:
+        loader: It must have a length, and batches of one shape (the last one may be shorter).
+        seed: Of its order and transforms, where they draw in this process; None takes the task's.
+
+    Raises:
+        TypeError: no DataLoader, or one without a length.
+        ValueError: it is empty.
+    """
+
+    note = TORCH_NOTE
+    shuffle = drop_last = False
+    num_classes = classes = None
+    transforms: tuple[Any, ...] = ()
+
+    def __init__(
+        self, loader: torch.utils.data.DataLoader[Any], *, seed: int | None = None
+    ) -> None:
+        if not isinstance(loader, torch.utils.data.DataLoader):
+            raise TypeError(f"TorchLoader received {type(loader).__name__}; it takes a DataLoader")
+        try:
+            self.steps_per_epoch = len(loader)
+        except TypeError:
+            raise TypeError(
+                "the DataLoader has no length (an iterable data set); give its data set a __len__"
+            ) from None
+        if self.steps_per_epoch == 0:
+            raise ValueError("the DataLoader is empty: 0 batches; it takes at least 1")
+        self.loader = loader
+        self.seed = None if seed is None else check_seed(seed)
+        self._spec: SampleSpec | None = None
+        self._last: TorchStream | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a full batch of this rank."""
+        return int(self.loader.batch_size or self._peek_size())
+
+    @property
+    def num_samples(self) -> int:
+        sampler: Any = self.loader.sampler
+        if hasattr(sampler, "__len__"):
+            return len(sampler)
+        return self.steps_per_epoch * self.batch_size
+
+    def __len__(self) -> int:
+        return self.steps_per_epoch
+
+    def __repr__(self) -> str:
+        return f"TorchLoader({type(self.loader.dataset).__name__}, batch_size={self.batch_size})"
+
+    def _peek_size(self) -> int:
+        return len(self.batch_at(0, 0))
+
+    def sample_spec(self) -> SampleSpec:
+        """What one sample is; reads the first batch once."""
+        if self._spec is None:
+            batch = self.batch_at(0, 0)
+            x = torch.as_tensor(batch.x)
+            label = None
+            if batch.y is not None:
+                y = torch.as_tensor(batch.y)
+                label = LabelSpec(tuple(y.shape[1:]), y.dtype, None)
+            self._spec = SampleSpec(tuple(x.shape[1:]), x.dtype, label)
+        return self._spec
+
+    def stream(
+        self,
+        *,
+        seed: int | None = None,
+        epoch: int = 0,
+        start_step: int = 0,
+        steps: int | None = None,
+        **form: Any,
+    ) -> TorchStream:
+        """As `Loader.stream`; of ``form``, "layout", "channels" and "pin" apply to pictures."""
+        if self.seed is not None:
+            seed = self.seed
+        self._last = TorchStream(self, 0 if seed is None else check_seed(seed), form)
+        return self._last.rewind(epoch, start_step, steps)
+
+    def epoch(self, epoch: int, *, seed: int | None = None) -> Iterator[Batch]:
+        """The batches of one epoch as NumPy arrays."""
+        with self.stream(seed=seed, epoch=epoch) as stream:
+            for batch in stream:
+                yield batch.as_numpy()
+
+    def batch_at(self, epoch: int, step: int, *, seed: int | None = None) -> Batch:
+        """Batch `step` of an epoch; reads those before it."""
+        if not 0 <= step < self.steps_per_epoch:
+            raise IndexError(
+                f"step {step} does not exist; an epoch has {self.steps_per_epoch} batches"
+            )
+        with self.stream(seed=seed, epoch=epoch, start_step=step) as stream:
+            return next(stream).as_numpy()
+
+    def state(self) -> tuple[int, int]:
+        return (0, 0) if self._last is None else self._last.state()
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "dataset": {"type": type(self.loader.dataset).__name__},
+            "num_samples": self.num_samples,
+            "steps_per_epoch": self.steps_per_epoch,
+            "batch_size": self.loader.batch_size,
+        }
+
+    def resident(self) -> None:
+        """Nothing of it can live on a device."""
+
+    def report(self) -> str:
+        return f"{self!r}: {self.num_samples} samples\n  {self.note}"
+
+
+class TorchStream:
+    """An iteration over a DataLoader with the interface of `BatchStream`.
+
+    torch's, NumPy's and Python's global generators are lent to the DataLoader with a state of its
+    own, keyed by (seed, epoch), and given back after every batch.
+    """
+
+    def __init__(self, owner: TorchLoader, seed: int, form: dict[str, Any]) -> None:
+        self._owner, self._seed, self._form = owner, seed, form
+        self._iterator: Iterator[Any] | None = None
+        self._epoch = self._step = self._end = 0
+
+    def rewind(self, epoch: int, start_step: int = 0, steps: int | None = None) -> Self:
+        total = self._owner.steps_per_epoch
+        if epoch < 0 or not 0 <= start_step <= total:
+            raise ValueError(
+                f"epoch {epoch}, step {start_step} does not exist; an epoch has {total} batches"
+            )
+        sampler = self._owner.loader.sampler
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+        self._states = Generators.seeded(derive(self._seed, ORDER, epoch))
+        self._epoch, self._step = epoch, 0
+        self._end = total if steps is None else min(steps, total)
+        with self._states:
+            self._iterator = iter(self._owner.loader)
+        while self._step < start_step:
+            self._read()
+        return self
+
+    def state(self) -> tuple[int, int]:
+        return self._epoch, self._step
+
+    def next(self) -> Batch | None:
+        """The next batch, None at the end of the epoch."""
+        if self._step >= self._end:
+            return None
+        first = self._step * self._owner.batch_size if self._owner.loader.batch_size else 0
+        x, y = parts_of(self._read())
+        x = self._formed(_tensor(x, "x"))
+        y = None if y is None else _target(_tensor(y, "y"))
+        if self._form.get("pin"):
+            x, y = x.pin_memory(), None if y is None else y.pin_memory()
+        return Batch(x, y, np.arange(first, first + len(x), dtype=np.int64))
+
+    def release(self, batch: Batch) -> None:
+        """Nothing to give back: every batch has memory of its own."""
+
+    def stats(self) -> dict[str, float]:
+        return {}
+
+    def close(self) -> None:
+        self._iterator = None
+        self._end = self._step
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = self.next()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def __len__(self) -> int:
+        return self._end - self._step
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self) -> Any:
+        if self._iterator is None:
+            raise RuntimeError("this stream is closed; open a new one")
+        with self._states:
+            try:
+                item = next(self._iterator)
+            except StopIteration:
+                raise RuntimeError(
+                    f"the DataLoader ended after {self._step} batches; its length said "
+                    f"{self._owner.steps_per_epoch}"
+                ) from None
+        self._step += 1
+        return item
+
+    def _formed(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype == torch.float64:
+            x = x.float()
+        if x.ndim != 4:
+            return x
+        more = (self._form.get("channels") or 0) - x.shape[1]
+        if more > 0:
+            x = torch.nn.functional.pad(x, (0, 0, 0, 0, 0, more))
+        if self._form.get("layout") == "nhwc":
+            x = x.contiguous(memory_format=torch.channels_last)
+        return x
+
+
+def _tensor(data: Any, what: str) -> torch.Tensor:
+    if isinstance(data, torch.Tensor):
+        return data
+    if isinstance(data, np.ndarray):
+        return torch.from_numpy(data)
+    raise TypeError(f"{what} of the DataLoader's batch is {type(data).__name__}; it takes tensors")
+
+
+def _target(y: torch.Tensor) -> torch.Tensor:
+    return y.float() if y.is_floating_point() else y.long()
+
+
+class Generators:
+    """A state of torch's, NumPy's and Python's global generators, lent inside a ``with`` block."""
+
+    def __init__(self, torch_state: torch.Tensor, numpy_state: Any, python_state: Any) -> None:
+        self._own = (torch_state, numpy_state, python_state)
+        self._theirs = self._own
+
+    @classmethod
+    def seeded(cls, key: int) -> Generators:
+        """The states that seeding with `key` gives; the global ones stay as they are."""
+        return cls(
+            torch.Generator().manual_seed(key % 2**63).get_state(),
+            np.random.RandomState(key % 2**32).get_state(),
+            random.Random(key).getstate(),
+        )
+
+    def __enter__(self) -> None:
+        self._theirs = _states()
+        _set_states(self._own)
+
+    def __exit__(self, *_: object) -> None:
+        self._own = _states()
+        _set_states(self._theirs)
+
+
+_States = tuple[torch.Tensor, Any, Any]
+
+
+def _states() -> _States:
+    return torch.get_rng_state(), np.random.get_state(), random.getstate()
+
+
+def _set_states(states: _States) -> None:
+    torch.set_rng_state(states[0])
+    np.random.set_state(states[1])
+    random.setstate(states[2])
+
+
+def as_loader(data: Any) -> Loader | TorchLoader:
+    """What `Task.data` takes: a `Loader`, or a DataLoader, which is wrapped and said.
+
+    Raises:
+        TypeError: anything else; the text says what to write.
+    """
+    if isinstance(data, (Loader, TorchLoader)):
+        return data
+    if isinstance(data, torch.utils.data.DataLoader):
+        logger.warning(TORCH_NOTE)
+        return TorchLoader(data)
+    raise TypeError(
+        f"received {type(data).__name__} as data; it takes rn.Loader(dataset, batch_size=...), "
+        "rn.Loader.from_arrays(x, y, batch_size=...) or a torch DataLoader"
+    )
