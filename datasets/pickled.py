@@ -21,7 +21,13 @@ _RECONSTRUCT = {
     "numpy._core.multiarray _reconstruct",
 }
 _FROM_BUFFER = {"numpy.core.numeric _frombuffer", "numpy._core.numeric _frombuffer"}
-_NAMES = _RECONSTRUCT | _FROM_BUFFER | {"numpy ndarray", "numpy dtype", "_codecs encode"}
+_EMPTY_BYTES = {"__builtin__ bytes", "builtins bytes"}  # how protocol 2 writes b""
+_NAMES = (
+    _RECONSTRUCT
+    | _FROM_BUFFER
+    | _EMPTY_BYTES
+    | {"numpy ndarray", "numpy dtype", "_codecs encode"}
+)
 
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY: dict[str, Callable[[], Any]] = {
@@ -81,6 +87,8 @@ def read_pickled(data: bytes) -> Any:
         for opcode, argument, _ in pickletools.genops(data):
             machine.step(opcode.name, argument)
         return machine.result()
+    except RecursionError:
+        raise ValueError("the pickle contains itself; refused") from None
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no readable pickle: {error!r}") from None
 
@@ -223,6 +231,8 @@ def _made(name: str, arguments: tuple[Any, ...]) -> Any:
         if _word(encoding) != "latin1":
             raise ValueError(f"the pickle encodes as {encoding!r}; refused")
         return text.encode("latin-1")
+    if name in _EMPTY_BYTES and not arguments:
+        return b""
     raise ValueError(f"the pickle calls {name.replace(' ', '.')}; refused")
 
 

@@ -69,12 +69,11 @@ def test_damage_is_an_error_with_a_reason(data, text):
         decode(data, 3)
 
 
-@pytest.mark.parametrize("cut", [0, 40])
-def test_floating_point_pictures_are_refused(cut):
+def test_floating_point_pictures_are_refused():
     out = io.BytesIO()
     Image.fromarray(np.zeros((3, 3), np.float32)).save(out, "TIFF")
-    with pytest.raises(ValueError, match="bytes"):
-        decode(out.getvalue()[: len(out.getvalue()) - cut], 3)
+    with pytest.raises(ValueError, match="floating-point pixels; convert it to 8 bits"):
+        decode(out.getvalue(), 3)
 
 
 def test_fallback_decoder_equals_the_native_one(no_native_jpeg):

@@ -5,6 +5,7 @@ import io
 import numpy as np
 import odd_pictures as odd
 import pytest
+import torch
 from PIL import Image
 
 import renaissance as rn
@@ -41,11 +42,13 @@ def test_grey_becomes_three_equal_channels():
     assert np.array_equal(_native.decode_jpeg(data, 3), np.repeat(grey, 3, axis=2))
 
 
-def test_colour_becomes_grey():
+def test_colour_becomes_grey_by_the_files_own_luma():
+    from torchvision.io import ImageReadMode, decode_jpeg
+
     data = odd.jpeg(odd.scene(21, 34))
-    difference = _native.decode_jpeg(data, 1)[..., 0].astype(int) - odd.pil(data, "L")
-    # The file's own luma plane; Pillow computes it back from rounded RGB.
-    assert np.abs(difference).max() <= 2
+    encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    expected = decode_jpeg(encoded, mode=ImageReadMode.GRAY)[0].numpy()
+    assert np.array_equal(_native.decode_jpeg(data, 1)[..., 0], expected)
 
 
 def test_cmyk_equals_pillow():
@@ -78,14 +81,11 @@ def test_hardly_a_header_is_damage(keep):
 
 def test_overwritten_bytes_are_damage_though_pillow_takes_them():
     data = odd.jpeg(odd.scene(120, 160))
-    found = 0
     for seed in range(10):
         bad = odd.overwritten(data, seed=seed)
         assert odd.pil(bad).shape == (120, 160, 3)
         with pytest.raises(ValueError, match="bytes"):
             _native.decode_jpeg(bad, 3)
-        found += 1
-    assert found == 10
     assert _native.decode_jpeg(data, 3).shape == (120, 160, 3)  # the decoder goes on afterwards
 
 
@@ -142,7 +142,7 @@ def test_decoding_the_crop_gives_the_bits_of_decoding_everything(scale):
     files = list(_variants())
     settings = {"batch_size": len(files), "transforms": transforms, "workers": 0, "seed": 3}
     partly = rn.Loader(Encoded(files), **settings)
-    whole = [rn.Loader(Whole(files), **settings)][0]
+    whole = rn.Loader(Whole(files), **settings)
     for epoch in range(12):
         a, b = partly.batch_at(epoch, 0), whole.batch_at(epoch, 0)
         assert a.x.tobytes() == b.x.tobytes()

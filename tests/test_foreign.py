@@ -1,0 +1,116 @@
+"""A torch DataLoader in a loader's place."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import renaissance as rn
+from renaissance.data.foreign import TORCH_NOTE, TorchLoader, as_loader
+
+pytestmark = pytest.mark.timeout(60)
+
+X, Y = torch.arange(20.0).reshape(10, 2), torch.arange(10)
+
+
+class Noisy(torch.utils.data.Dataset):
+    """Draws from every global generator, as users' data sets do."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return {
+            "image": torch.rand(3, 4, 4) + np.random.rand() + random.random(),
+            "label": torch.tensor(index),
+        }
+
+
+def everything(stream):
+    return [(batch.x.clone(), None if batch.y is None else batch.y.clone()) for batch in stream]
+
+
+def test_batches_as_they_come():
+    loader = as_loader(DataLoader(TensorDataset(X, Y), batch_size=4))
+    assert (loader.steps_per_epoch, loader.num_samples, loader.batch_size) == (3, 10, 4)
+    batches = list(loader.epoch(0))
+    assert [len(batch) for batch in batches] == [4, 4, 2]
+    assert np.concatenate([batch.y for batch in batches]).tolist() == list(range(10))
+    assert np.concatenate([batch.ids for batch in batches]).tolist() == list(range(10))
+    assert loader.batch_at(0, 2).y.tolist() == [8, 9]
+    spec = loader.sample_spec()
+    assert (spec.shape, spec.dtype, spec.label.shape) == ((2,), torch.float32, ())
+    assert TORCH_NOTE in loader.report()
+
+
+def test_it_is_said_that_promises_do_not_hold(caplog):
+    as_loader(DataLoader(TensorDataset(X, Y)))
+    assert [record.getMessage() for record in caplog.records] == [TORCH_NOTE]
+
+
+def test_a_loader_passes_as_it_is():
+    loader = rn.Loader.from_arrays(np.zeros((4, 2), np.float32), batch_size=2)
+    assert as_loader(loader) is loader
+
+
+def test_order_and_noise_are_keyed_and_global_generators_left_alone():
+    loader = TorchLoader(DataLoader(Noisy(), batch_size=4, shuffle=True))
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    before = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
+    first = everything(loader.stream(seed=3, epoch=1))
+    torch.rand(5)  # what others draw in between changes nothing
+    again = everything(loader.stream(seed=3, epoch=1))
+    other = everything(loader.stream(seed=3, epoch=2))
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(first, again, strict=True))
+    assert not torch.equal(first[0][0], other[0][0])
+    torch.set_rng_state(before[0])
+    everything(loader.stream(seed=9))
+    after = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
+    assert torch.equal(after[0], before[0]) and after[1:] == before[1:]
+
+
+def test_resuming_reads_the_batches_before():
+    loader = TorchLoader(DataLoader(Noisy(), batch_size=3, shuffle=True), seed=2)
+    whole = everything(loader.stream(epoch=4))
+    for start in range(4):
+        with loader.stream(epoch=4, start_step=start) as stream:
+            assert stream.state() == (4, start)
+            rest = everything(stream)
+        assert [y.tolist() for _, y in rest] == [y.tolist() for _, y in whole[start:]]
+        assert all(torch.equal(a, b) for (a, _), (b, _) in zip(rest, whole[start:], strict=True))
+
+
+def test_form_of_pictures():
+    loader = TorchLoader(DataLoader(Noisy(), batch_size=5))
+    with loader.stream(layout="nhwc", channels=8) as stream:
+        batch = stream.next()
+    assert batch.x.shape == (5, 8, 4, 4)
+    assert batch.x.is_contiguous(memory_format=torch.channels_last)
+    assert batch.x[:, :3].abs().sum() > 0 and not batch.x[:, 3:].any()
+
+
+def test_a_sampler_is_told_the_epoch():
+    sampler = torch.utils.data.distributed.DistributedSampler(
+        TensorDataset(X, Y), num_replicas=2, rank=1, seed=0
+    )
+    loader = TorchLoader(DataLoader(TensorDataset(X, Y), batch_size=5, sampler=sampler))
+    orders = [loader.batch_at(epoch, 0).y.tolist() for epoch in (0, 1, 0)]
+    assert orders[0] == orders[2] != orders[1]
+
+
+def test_refusals():
+    class Endless(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield torch.zeros(2)
+
+    with pytest.raises(TypeError, match="has no length"):
+        TorchLoader(DataLoader(Endless()))
+    with pytest.raises(ValueError, match="the DataLoader is empty"):
+        TorchLoader(DataLoader(TensorDataset(X), batch_size=20, drop_last=True))
+    with pytest.raises(TypeError, match=r"received list as data; it takes rn.Loader"):
+        as_loader([1, 2])
+    loader = TorchLoader(DataLoader(TensorDataset(X, X, Y), batch_size=2))
+    with pytest.raises(TypeError, match="a sample has 3 parts"):
+        loader.batch_at(0, 0)

@@ -1,0 +1,373 @@
+"""Streams: slots, threads, Ctrl-C, forks, memory, and Python data sets."""
+
+import gc
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import odd_pictures as odd
+import pytest
+import torch
+from PIL import Image
+
+import renaissance as rn
+from renaissance.datasets import Synthetic
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return Synthetic(64, size=16, seed=1)
+
+
+def loader_of(dataset, **settings):
+    return rn.Loader(dataset, **({"batch_size": 8, "shuffle": True, "seed": 5} | settings))
+
+
+def threads_of(pid="self"):
+    return len(os.listdir(f"/proc/{pid}/task"))
+
+
+def test_a_batch_stays_valid_until_the_second_next_call(pictures):
+    loader = loader_of(pictures, workers=2, prefetch=2)
+    expected = [batch.x.tobytes() for batch in loader.epoch(0)]
+    with loader.stream() as stream:
+        before = None
+        for number, batch in enumerate(stream):
+            time.sleep(0.005)  # the workers would have overwritten it by now
+            if before is not None:
+                assert before.x.numpy().tobytes() == expected[number - 1]
+            before = batch
+
+
+def test_held_batches_stay_until_released(pictures):
+    loader = loader_of(pictures, workers=2, prefetch=3)
+    expected = [batch.x.tobytes() for batch in loader.epoch(0)]
+    with loader.stream() as stream:
+        held = [stream.next() for _ in range(5)]
+        time.sleep(0.02)
+        assert [batch.x.numpy().tobytes() for batch in held] == expected[:5]
+        with pytest.raises(RuntimeError, match="all 5 slots of the ring are held"):
+            stream.next()
+        stream.release(held[2])
+        last = stream.next()
+        assert last.x.numpy().tobytes() == expected[5]
+        with pytest.raises(RuntimeError, match="is not held"):
+            stream.release(held[2]) or stream.release(held[2])
+
+
+def test_full_batches_have_one_shape_and_few_addresses(pictures):
+    loader = loader_of(pictures, workers=2, batch_size=7)
+    with loader.stream() as stream:
+        seen = [(batch.x.shape, batch.x.data_ptr()) for batch in stream]
+    assert {shape for shape, _ in seen[:-1]} == {(7, 3, 16, 16)} and seen[-1][0][0] == 1
+    assert len({address for _, address in seen}) <= 4
+
+
+def test_the_end_and_after(pictures):
+    loader = loader_of(pictures, workers=1)
+    stream = loader.stream(start_step=7)
+    assert stream.next() is not None and stream.next() is None
+    with pytest.raises(StopIteration):
+        next(stream)
+    stream.rewind(1)
+    stream.close()
+    stream.close()
+    with pytest.raises(RuntimeError, match="this stream is closed; open a new one"):
+        stream.next()
+
+
+def test_closing_in_the_middle_ends_all_threads(pictures):
+    before = threads_of()
+    for _ in range(5):
+        stream = loader_of(pictures, workers=7).stream()
+        next(stream)
+        assert threads_of() >= before + 7
+        stream.close()
+        assert threads_of() == before
+
+
+def test_a_forgotten_stream_ends_its_threads(pictures):
+    before = threads_of()
+    stream = loader_of(pictures, workers=3).stream()
+    batch = next(stream)
+    kept = batch.x.clone()
+    del stream
+    gc.collect()
+    assert threads_of() == before
+    assert torch.equal(batch.x, kept)  # its memory outlives the stream
+
+
+def test_rewind_in_the_middle_drops_what_was_ordered(pictures):
+    loader = loader_of(pictures, workers=2, prefetch=6)
+    expected = {e: [b.x.tobytes() for b in loader.epoch(e)] for e in range(4)}
+    with loader.stream() as stream:
+        for number in range(40):
+            stream.rewind(number % 4, number % 8)
+            assert next(stream).x.numpy().tobytes() == expected[number % 4][number % 8]
+
+
+def resident_bytes():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("one_stream", [True, False], ids=["one stream", "a stream an epoch"])
+def test_memory_is_flat_over_fifty_epochs(one_stream):
+    loader = loader_of(
+        Synthetic(512, size=32), batch_size=64, workers=2, transforms=(rn.Pad(4), rn.RandomCrop(32))
+    )
+
+    def run(epochs):
+        if one_stream:
+            with loader.stream() as stream:
+                for epoch in epochs:
+                    assert sum(len(batch) for batch in stream.rewind(epoch)) == 512
+        else:
+            for epoch in epochs:
+                assert sum(len(batch) for batch in loader.epoch(epoch)) == 512
+
+    run(range(30))
+    before = resident_bytes()
+    run(range(30, 80))
+    # 50 epochs hand out 314 MB. The margin is the allocator's: over 600 epochs it took 2.3 MB.
+    assert resident_bytes() - before < 6_000_000
+
+
+def test_a_slow_consumer_does_not_grow_memory(pictures):
+    loader = loader_of(pictures, workers=2, batch_size=4)
+    with loader.stream() as stream:
+        for _ in stream:
+            time.sleep(0.01)
+            assert stream._ring.filling <= len(stream._ring)
+        assert loader.stats()["block_seconds"] > 0.05  # the workers waited for slots instead
+
+
+class Slow:
+    """Reading the first sample is quick, as the loader looks at it; every other one takes 1 s."""
+
+    num_classes = 2
+
+    def __len__(self):
+        return 8
+
+    def read(self, index):
+        time.sleep(0.0 if index == 0 else 1.0)
+        return np.zeros((4, 4, 3), np.uint8), 0
+
+
+def test_ctrl_c_stops_waiting_at_once():
+    stream = rn.Loader(Slow(), batch_size=8, workers=2).stream()
+    sent = []
+
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(0.2, interrupt)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(stream)
+    noticed = time.monotonic()
+    timer.join()
+    stream.close()
+    assert noticed - sent[0] < 0.5  # 0.05 s by construction; the margin is a loaded machine's
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns of threads and forks
+@pytest.mark.parametrize("workers", [0, 2])
+def test_after_a_fork_the_child_is_told_and_can_start_anew(pictures, workers):
+    loader = loader_of(pictures, workers=workers)
+    expected = [batch.x.tobytes() for batch in loader.epoch(0)]
+    stream = loader.stream()
+    next(stream)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with pytest.raises(RuntimeError, match="after a fork open a new one"):
+                list(stream)
+            stream.close()
+            code = 0 if [b.x.tobytes() for b in loader.epoch(0)] == expected else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert [batch.x.numpy().tobytes() for batch in stream] == expected[1:]
+
+
+def test_kill_leaves_nothing_behind(tmp_path):
+    script = """
+import sys
+import renaissance as rn
+from renaissance.datasets import Synthetic
+stream = rn.Loader(Synthetic(64, size=16), batch_size=8, workers=4).stream()
+next(stream)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    before = set(os.listdir("/dev/shm"))
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        assert threads_of(process.pid) >= 5
+        process.kill()
+        process.wait(timeout=10)
+    assert not pathlib.Path(f"/proc/{process.pid}").exists()
+    assert set(os.listdir("/dev/shm")) <= before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_exit_with_an_open_stream_is_clean():
+    script = """
+import numpy as np
+import renaissance as rn
+class Own:
+    def __len__(self): return 64
+    def read(self, index): return np.zeros((4, 4, 3), np.uint8), 0
+streams = [rn.Loader(Own(), batch_size=4, workers=3).stream(),
+           rn.Loader.from_arrays(np.zeros((64, 2), np.float32), batch_size=4, workers=3).stream()]
+for stream in streams:
+    next(stream)
+print("end")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert (done.stdout, done.stderr) == ("end\n", "")
+
+
+class Own:
+    """A user's data set: arrays, labels, and a note of which threads read it."""
+
+    num_classes = 5
+
+    def __init__(self, n=30, height=12):
+        self.pictures = [odd.scene(height, 10, seed=k) for k in range(n)]
+        self.threads = set()
+
+    def __len__(self):
+        return len(self.pictures)
+
+    def read(self, index):
+        self.threads.add(threading.current_thread())
+        return self.pictures[index], index % 5
+
+
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_python_data_sets_give_the_bits_of_arrays(workers):
+    own = Own()
+    transforms = (rn.Pad(2), rn.RandomCrop((12, 10)), rn.RandomHorizontalFlip())
+    arrays = rn.Loader.from_arrays(
+        np.stack(own.pictures), np.arange(30) % 5, batch_size=7, shuffle=True, seed=1,
+        transforms=transforms, workers=0,
+    )  # fmt: skip
+    mine = rn.Loader(
+        own, batch_size=7, shuffle=True, seed=1, transforms=transforms, workers=workers
+    )
+    own.threads.clear()
+    for a, b in zip(arrays.epoch(3), mine.epoch(3), strict=True):
+        assert a.x.tobytes() == b.x.tobytes() and a.y.tolist() == b.y.tolist()
+    assert own.threads and (threading.main_thread() in own.threads) == (workers == 0)
+
+
+def test_python_rows_and_targets():
+    class Rows:
+        def __len__(self):
+            return 10
+
+        def read(self, index):
+            return np.full(3, index, np.float32), np.array([index, 0.5])
+
+    loader = rn.Loader(Rows(), batch_size=4, workers=2)
+    batch = loader.batch_at(0, 1)
+    assert batch.x.tolist() == [[k] * 3 for k in (4, 5, 6, 7)]
+    assert batch.y.tolist() == [[k, 0.5] for k in (4, 5, 6, 7)] and batch.y.dtype == np.float32
+
+
+def test_samples_of_other_shapes_are_errors_that_name_them():
+    class Uneven(Own):
+        def read(self, index):
+            picture, label = super().read(index)
+            return (picture[:-1] if index == 17 else picture), label
+
+    with pytest.raises(ValueError, match="sample 17: a picture of 11x10 at the end of the trans"):
+        list(rn.Loader(Uneven(), batch_size=7, workers=2).epoch(0))
+
+    class Rows:
+        def __len__(self):
+            return 10
+
+        def read(self, index):
+            return np.zeros(3 + (index == 6), np.float32), 0
+
+    with pytest.raises(ValueError, match=r"sample 6: is float32 \(4,\); the first sample was"):
+        list(rn.Loader(Rows(), batch_size=4, workers=2).epoch(0))
+
+
+def test_a_data_set_that_raises_is_named_and_chained():
+    class Broken(Own):
+        def read(self, index):
+            if index == 11:
+                raise KeyError("no such thing")
+            return super().read(index)
+
+    with pytest.raises(ValueError, match="sample 11: KeyError: 'no such thing'") as caught:
+        list(rn.Loader(Broken(), batch_size=7, workers=2).epoch(0))
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.index == 11
+
+
+def test_labels_out_of_range_are_named():
+    class Off(Own):
+        def read(self, index):
+            return self.pictures[index], 5 if index == 9 else 0
+
+        def name(self, index):
+            return f"row-{index}.csv"
+
+    with pytest.raises(ValueError, match=r"sample 9 \(row-9.csv\): has label 5; with 5 classes"):
+        list(rn.Loader(Off(), batch_size=7, workers=2).epoch(0))
+
+
+class TorchStyle(torch.utils.data.Dataset):
+    def __init__(self, form):
+        self.form = form
+
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, index):
+        pixels = odd.scene(8, 8, seed=index)
+        return {
+            "tensor": (torch.full((2, 2), float(index)), index),
+            "list": [torch.full((2, 2), float(index)), torch.tensor(index)],
+            "dict": {"image": Image.fromarray(pixels), "label": index},
+            "lone": torch.full((2, 2), float(index)),
+            "chw": (torch.from_numpy(pixels).permute(2, 0, 1), index),
+        }[self.form]
+
+
+@pytest.mark.parametrize("form", ["tensor", "list", "dict", "lone", "chw"])
+def test_torch_map_style_data_sets(form):
+    loader = rn.Loader(TorchStyle(form), batch_size=4, workers=2)
+    assert "a torch data set" in loader.report()
+    batch = loader.batch_at(0, 1)
+    assert (batch.y is None) == (form == "lone")
+    if form in ("dict", "chw"):
+        expected = np.stack([odd.scene(8, 8, seed=k) for k in range(4, 8)]).transpose(0, 3, 1, 2)
+        np.testing.assert_allclose(batch.x, expected / 255, rtol=1e-6)
+    else:
+        assert batch.x[:, 0, 0].tolist() == [4, 5, 6, 7]
+    if batch.y is not None:
+        assert batch.y.tolist() == [4, 5, 6, 7] and batch.y.dtype == np.int64
