@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing_extensions import Self
 
 from renaissance import _native
-from renaissance.data.batch import Batch, DamagedSample
+from renaissance.data.batch import Batch as Batch
+from renaissance.data.batch import DamagedSample
 from renaissance.data.errands import Errands
 from renaissance.data.ledger import Ledger, per_image
 from renaissance.data.order import Order
