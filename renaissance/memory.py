@@ -276,7 +276,8 @@ class Memory:
     def count_batches_with(self, batches: Callable[[], int]) -> None:
         """Tells how many training forwards ran since binding (S holds it, skipped ones left out).
 
-        `batches_tracked` grows as this does. It is read when a value is asked for.
+        `batches_tracked` grows as this does. It is read when a value is asked for or set, so
+        whoever restores the counter restores it before ``num_batches_tracked``.
         """
         if self._binding is None:
             raise RuntimeError("bind a module before its batches are counted")

@@ -152,10 +152,11 @@ def restore(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> list[
         checkpoint.refuse(f"{missing[0]}.safetensors is missing")
     for name, tensors in expected.items():
         checkpoint.file(name).check({k: TensorSpec.of(t) for k, t in tensors.items()})
+    # Counters first: num_batches_tracked is stored as its distance from the counter in S.
+    built.updater.scalars.load_state(state["counters"])
     load_model(built, checkpoint)
     for name in set(expected) - {"model"}:
         checkpoint.file(name).load_into(expected[name])
-    built.updater.scalars.load_state(state["counters"])
     built.executor.tally.load("epoch", state["sums"]["epoch"])
     _restore_host(task, state)
     return list(state["callbacks"])

@@ -9,6 +9,8 @@ import torch
 from binding_tools import BF16, bound, each_case, padding, same_bits
 from torch import nn
 
+import renaissance as rn
+
 
 @each_case
 @pytest.mark.parametrize("working", [None, BF16])
@@ -126,3 +128,22 @@ def test_saving_a_state_dict_does_not_save_the_arena():
     file = io.BytesIO()
     torch.save({"2.bias": module.state_dict()["2.bias"]}, file)
     assert file.tell() < 3000 < memory.plan.total_bytes
+
+
+def test_a_resumed_task_has_the_batches_of_the_one_that_was_saved(tmp_path):
+    x, y = torch.randn(24, 6).numpy(), torch.randint(0, 3, (24,)).numpy()
+
+    def task():
+        module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+        made = rn.Task(module, seed=1, device="cpu").loss(rn.CrossEntropyLoss())
+        made.optimizer(rn.SGD(lr=0.1)).data(rn.Loader.from_arrays(x, y, batch_size=8))
+        return made.compile(report="none")
+
+    name = "1.num_batches_tracked"
+    with task() as first, task() as second:
+        first.fit(epochs=2, verbose=0)
+        first.save(tmp_path / "saved")
+        second.load(tmp_path / "saved")
+        assert first.state_dict()[name] == second.state_dict()[name] == 6
+        second.fit(epochs=3, verbose=0)
+        assert second.state_dict()[name] == 9
