@@ -23,10 +23,7 @@ _RECONSTRUCT = {
 _FROM_BUFFER = {"numpy.core.numeric _frombuffer", "numpy._core.numeric _frombuffer"}
 _EMPTY_BYTES = {"__builtin__ bytes", "builtins bytes"}  # how protocol 2 writes b""
 _NAMES = (
-    _RECONSTRUCT
-    | _FROM_BUFFER
-    | _EMPTY_BYTES
-    | {"numpy ndarray", "numpy dtype", "_codecs encode"}
+    _RECONSTRUCT | _FROM_BUFFER | _EMPTY_BYTES | {"numpy ndarray", "numpy dtype", "_codecs encode"}
 )
 
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}

@@ -17,6 +17,7 @@ from renaissance.init import Initializer, fill
 from renaissance.losses import Loss
 from renaissance.memory import Memory, MemoryPlan
 from renaissance.metrics import resolve_metrics
+from renaissance.nn.fusion import classifier_head, perceptron
 from renaissance.scan import Scan, check_layers, check_random, has_trained_statistics, scan
 from renaissance.step import Passes, StepExecutor, Tally
 from renaissance.update import Updater
@@ -263,5 +264,37 @@ def _assemble(task: Task, options: CompileOptions, found: Scan | None, swapped: 
     passes = Passes(module, recipe.loss.function(task.device), metrics, precision)
     parameters = [module.get_parameter(segment.name) for segment in plan.parameters]
 
-    executor = StepExecutor(passes, memory, updater, parameters)
+    executor: StepExecutor
+    if task.device.type == "cuda" and options.capture == "auto":
+        executor = _captured(passes, memory, updater, parameters, task, options, found)
+    else:
+        executor = StepExecutor(passes, memory, updater, parameters)
     return Built(module, plan, memory, updater, executor, found, swapped)
+
+
+def _captured(
+    passes: Passes,
+    memory: Memory,
+    updater: Updater,
+    parameters: list[nn.Parameter],
+    task: Task,
+    options: CompileOptions,
+    found: Scan | None,
+) -> StepExecutor:
+    """The executor of captured steps, with fused or compiled passes where that is known to work."""
+    recipe = task.settings
+    assert recipe.loss is not None
+    if found is not None and found.not_capturable:
+        return StepExecutor(passes, memory, updater, parameters)
+    from renaissance.capture import CapturedExecutor
+
+    executor = CapturedExecutor(passes, memory, updater, parameters)
+    if options.fuse == "auto" and recipe.train is not None:
+        passes.forward = perceptron(task.model, task.precision.working_dtype)
+        label = recipe.train.sample_spec().label
+        if passes.forward is not None:
+            names = [metric.name for metric in passes.metrics]
+            passes.head = classifier_head(recipe.loss, names, label)
+    if options.compile_model == "auto" and passes.forward is None:
+        executor.compile_passes()
+    return executor

@@ -1,4 +1,4 @@
-"""Range operations on CUDA: each is one launch on torch's current stream, so that capture records it."""
+"""Range operations on CUDA: each one launch on torch's current stream, which capture records."""
 
 from __future__ import annotations
 

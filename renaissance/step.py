@@ -15,10 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from renaissance.data.batch import Batch
 from renaissance.data.loader import Loader
-from renaissance.data.stream import Batch, BatchStream
+from renaissance.data.stream import BatchStream
 from renaissance.memory import Memory
 from renaissance.metrics import Metric
+from renaissance.nn.fusion import Forward, Head
 from renaissance.precision import Precision
 from renaissance.update import Updater
 
@@ -75,13 +77,27 @@ class Passes:
         loss: ``(output, target) -> (loss sum, weight)``, 0-d float32 tensors.
         metrics: Metrics beside the loss.
         precision: Autocast and working dtype.
+
+    Attributes:
+        forward: A fused forward in the place of the module's, or None.
+        head: A fused ``(output, target) -> (loss sum, weight, sums)``, or None.
     """
+
+    forward: Forward | None = None
+    head: Head | None = None
 
     def __init__(
         self, module: nn.Module, loss: LossFunction, metrics: Sequence[Metric], precision: Precision
     ) -> None:
         self.module, self.loss, self.metrics = module, loss, tuple(metrics)
         self.precision = precision
+
+    def output(self, x: Any) -> Any:
+        """The module's output under the task's autocast, or the fused forward's."""
+        if self.forward is not None:
+            return self.forward(x)
+        with self.autocast(x):
+            return self.module(x)
 
     def autocast(self, x: Any) -> torch.autocast:
         """The task's autocast, without its weight cache (a cache goes stale inside a graph)."""
@@ -100,14 +116,14 @@ class Passes:
 
     def predict(self, x: Any) -> Tensor:
         """Raw outputs in float32."""
-        with self.autocast(x):
-            output = self.module(x)
+        output = self.output(x)
         result: Tensor = output.float() if torch.is_floating_point(output) else output
         return result
 
     def _sums(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        with self.autocast(x):
-            output = self.module(x)
+        output = self.output(x)
+        if self.head is not None:
+            return self.head(output, y)
         loss_sum, weight = self.loss(output, y)
         sums = [loss_sum.detach(), weight]
         with torch.no_grad():
@@ -226,7 +242,11 @@ class StepExecutor:
         self.updater.gather(gradients, accumulate=not first, weight=weight)
         if last:
             self.updater.finish()
-            self.tally.commit(self._has_nan)
+            self.commit()
+
+    def commit(self) -> None:
+        """Close the step in the tally."""
+        self.tally.commit(self._has_nan)
 
     def test_step(self, batch: Batch) -> None:
         """Add an evaluation batch to the tally's row "test"."""

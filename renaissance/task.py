@@ -19,8 +19,8 @@ from typing_extensions import Self
 
 from renaissance import evaluation, resume, snapshot
 from renaissance.build import Built, build, check_compile_options, check_module
+from renaissance.data.batch import Batch
 from renaissance.data.loader import Loader
-from renaissance.data.stream import Batch
 from renaissance.describe import compile_report, module_summary
 from renaissance.history import History
 from renaissance.hooks import Callback

@@ -1,0 +1,310 @@
+"""The whole step as one CUDA graph.
+
+Variants are {full, partial batch} x {first, last micro-batch of a window}; they are captured up
+front, on one private stream with one private pool, and destroyed together. A graph holds raw
+addresses: regions, inputs, tables and the module live as long as the executor does.
+
+Per step the host copies the next batch to a device slot on a copy stream, writes the learning rate
+when it has changed (8 bytes from a ring of pinned slots), and replays a graph, whose first kernel
+finds its slot by the micro-step counter in region S.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import itertools
+import logging
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from renaissance import kernels
+from renaissance.data.batch import Batch
+from renaissance.data.loader import Loader
+from renaissance.data.stream import BatchStream
+from renaissance.inputs import SLOTS, InputSlots, PinnedRing, Staged
+from renaissance.memory import Memory
+from renaissance.step import Passes, StepExecutor, own
+from renaissance.update import Updater
+
+logger = logging.getLogger("renaissance")
+
+WARM_UPS = 3  # passes before a capture: cuDNN and cuBLAS choose, Triton compiles
+_serial = itertools.count()
+
+
+def with_own_code(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of a bound method with a code object of its own.
+
+    torch.compile counts recompilations per code object; tasks that shared one would reach its
+    limit together and run uncompiled from then on.
+    """
+    plain: Any = getattr(method, "__func__")  # noqa: B009 - bound methods have it, typing does not
+    code = plain.__code__.replace(co_name=f"{plain.__name__}_{next(_serial)}")
+    copy = types.FunctionType(
+        code, plain.__globals__, code.co_name, plain.__defaults__, plain.__closure__
+    )
+    return types.MethodType(copy, getattr(method, "__self__"))  # noqa: B009
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """One graph: how many samples, and where in the window."""
+
+    samples: int
+    first: bool
+    last: bool
+
+
+def variants_of(samples: int, batch_size: int, accumulate: int, drop_last: bool) -> list[Variant]:
+    """The variants that the epochs of a loader need, most frequent first."""
+    full, rest = divmod(samples, batch_size)
+    total = full + (1 if rest and not drop_last else 0)
+    near = 2 * accumulate
+    found: dict[Variant, None] = {}
+    for place in [*range(min(total, near)), *range(max(0, total - near), total)]:
+        last = place % accumulate == accumulate - 1 or place == total - 1
+        size = batch_size if place < full else rest
+        found[Variant(size, place % accumulate == 0, last)] = None
+    return list(found)
+
+
+class CapturedExecutor(StepExecutor):
+    """Runs each step as one graph; see the module's text."""
+
+    def __init__(
+        self, passes: Passes, memory: Memory, updater: Updater, parameters: Sequence[nn.Parameter]
+    ) -> None:
+        super().__init__(passes, memory, updater, parameters)
+        self.stream = torch.cuda.Stream(memory.device)
+        self._pool = torch.cuda.graph_pool_handle()
+        self._graphs: dict[Variant, torch.cuda.CUDAGraph] = {}
+        self._test_graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._inputs: InputSlots | None = None
+        self._test_inputs: InputSlots | None = None
+        self._valid: Loader | None = None
+        self._rates = PinnedRing(self._lr)
+        self._last_lr: float | None = None
+        self._how = "plain"
+
+    def describe(self) -> str:
+        count = len(self._graphs) + len(self._test_graphs)
+        if self.passes.forward is not None:
+            self._how = "fused"
+        return f"one CUDA graph a step ({count} variants, {self._how} forward and backward)"
+
+    def compile_passes(self) -> None:
+        """Send forward and backward through torch.compile (inductor's own graphs stay off)."""
+        options: dict[str, Any] = {"triton.cudagraphs": False}
+        self.train_pass = torch.compile(
+            with_own_code(self.passes.train), dynamic=False, options=options
+        )
+        self.test_pass = torch.compile(
+            with_own_code(self.passes.test), dynamic=False, options=options
+        )
+        self._how = "compiled"
+
+    def prepare(self, train: Loader | None, valid: Loader | None, accumulate: int) -> None:
+        """Capture every variant that these loaders' epochs need."""
+        if train is None:
+            return
+        try:
+            self._prepare(train, valid, accumulate)
+        except Exception as error:
+            if self._how == "plain":
+                raise
+            logger.warning("torch.compile did not work here, plain kernels do: %.300s", error)
+            self.train_pass, self.test_pass = self.passes.train, self.passes.test
+            self._how = "plain"
+            self._graphs.clear()
+            self._prepare(train, valid, accumulate)
+
+    def _prepare(self, train: Loader, valid: Loader | None, accumulate: int) -> None:
+        device = self.memory.device
+        self._inputs = InputSlots(self._host_batch(train), device)
+        self.updater.scalars.write(inputs=self._inputs.addresses())
+        for variant in variants_of(
+            train.num_samples, train.batch_size, accumulate, train.drop_last
+        ):
+            self._graphs[variant] = self._capture(self._inputs, variant)
+        if valid is not None:
+            self._valid = valid
+            self._test_inputs = InputSlots(self._host_batch(valid), device)
+            for variant in variants_of(valid.num_samples, valid.batch_size, 1, valid.drop_last):
+                graph = self._capture_test(self._test_inputs, variant.samples)
+                self._test_graphs[variant.samples] = graph
+
+    def _host_batch(self, loader: Loader) -> Batch:
+        with self._stream(loader, 0, 0, 0, 1, pin=False) as stream:
+            return own(next(stream))
+
+    def _capture(self, inputs: InputSlots, variant: Variant) -> torch.cuda.CUDAGraph:
+        x, y = inputs.x[: variant.samples], inputs.y[: variant.samples]
+        self._inputs_like_data(inputs)
+        self.mode(True)
+
+        def warm() -> None:
+            loss, _, _ = self.train_pass(x, y)
+            torch.autograd.grad(loss, self.parameters, grad_outputs=self._seed, allow_unused=True)
+
+        def body() -> None:
+            self._load_input(inputs, variant.samples)
+            self.record(x, y, first=variant.first, last=variant.last)
+
+        self.updater.begin_capture()
+        graph = self._graph(warm, body)
+        self.updater.end_capture()
+        return graph
+
+    def _capture_test(self, inputs: InputSlots, samples: int) -> torch.cuda.CUDAGraph:
+        x, y = inputs.x[:samples], inputs.y[:samples]
+        self._inputs_like_data(inputs)
+        self.mode(False)
+
+        def warm() -> None:
+            with torch.no_grad():
+                self.test_pass(x, y)
+
+        def body() -> None:
+            with torch.no_grad():
+                self.tally.test.add_(self.test_pass(x, y))
+
+        return self._graph(warm, body)
+
+    def _inputs_like_data(self, inputs: InputSlots) -> None:
+        """Defined values for the warm-up: zeros are valid pictures and valid labels."""
+        inputs.x.zero_()
+        inputs.y.zero_()
+
+    def _graph(self, warm: Callable[[], None], body: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """Warm up without a trace, then capture."""
+        buffers = self.memory.region("B").clone() if self.memory.plan.has("B") else None
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for _ in range(WARM_UPS):
+                warm()
+            if buffers is not None:
+                self.memory.region("B").copy_(buffers)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=self.stream, capture_error_mode="thread_local"
+        ):
+            body()
+        torch.cuda.synchronize()
+        return graph
+
+    def _load_input(self, inputs: InputSlots, samples: int) -> None:
+        """The graph's first kernel: the slot that the micro-step counter names, to the input."""
+        x_bytes, y_bytes = inputs.x[:samples].nbytes, inputs.y[:samples].nbytes
+        x_blocks = kernels.blocks(-(-x_bytes // 16))
+        kernels.launch(
+            "load_input",
+            x_blocks + kernels.blocks(-(-y_bytes // 16)),
+            kernels.BLOCK,
+            self.memory.address("S"),
+            np.int32(SLOTS),
+            inputs.x.data_ptr(),
+            np.int64(x_bytes),
+            inputs.y.data_ptr(),
+            np.int64(y_bytes),
+            np.int32(x_blocks),
+        )
+
+    @contextlib.contextmanager
+    def batches(
+        self,
+        loader: Loader,
+        *,
+        seed: int,
+        epoch: int,
+        start_step: int = 0,
+        steps: int | None = None,
+    ) -> Iterator[Iterator[Any]]:
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with (
+            torch.cuda.stream(self.stream),
+            self._stream(loader, seed, epoch, start_step, steps, pin=True) as stream,
+        ):
+            try:
+                yield self._staged(loader, stream)
+            finally:
+                for inputs in (self._inputs, self._test_inputs):
+                    if inputs is not None:
+                        inputs.drain()
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+    def _staged(self, loader: Loader, stream: BatchStream) -> Iterator[Any]:
+        """Batches in device slots, one copied ahead of the one handed out."""
+        if loader is self._valid or self._inputs is None:
+            yield from (self._on_device(batch) for batch in stream)
+            return
+        first = int(self.updater.scalars["micro"])
+        ahead: collections.deque[Staged] = collections.deque()
+        for place, batch in enumerate(_unreleased(stream)):
+            ahead.append(self._inputs.stage(stream, batch, (first + place) % SLOTS))
+            if len(ahead) == SLOTS - 1:
+                yield ahead.popleft()
+        yield from ahead
+
+    def commit(self) -> None:
+        tally = self.tally
+        kernels.launch(
+            "commit_tally",
+            1,
+            max(32, tally.window.numel()),
+            tally.window.data_ptr(),
+            tally.last.data_ptr(),
+            tally.epoch.data_ptr(),
+            np.int32(tally.window.numel()),
+            self.memory.address("S"),
+        )
+
+    def set_lr(self, lr: float) -> None:
+        if lr != self._last_lr:
+            self._rates.write(lr)
+            self._last_lr = lr
+
+    def micro_step(self, batch: Any, *, first: bool, last: bool) -> None:
+        if not isinstance(batch, Staged):
+            super().micro_step(batch, first=first, last=last)
+            return
+        assert self._inputs is not None
+        self.stream.wait_event(batch.ready)
+        self._graphs[Variant(batch.samples, first, last)].replay()
+        self._inputs.used(batch.slot, self.stream)
+
+    def test_step(self, batch: Any) -> None:
+        graph = self._test_graphs.get(len(batch.ids))
+        inputs = self._test_inputs
+        if graph is None or inputs is None or inputs.x[: len(batch.ids)].shape != batch.x.shape:
+            super().test_step(batch)
+            return
+        inputs.x[: len(batch.ids)].copy_(batch.x, non_blocking=True)
+        inputs.y[: len(batch.ids)].copy_(batch.y, non_blocking=True)
+        graph.replay()
+
+    def forget_mode(self) -> None:
+        super().forget_mode()
+        self._last_lr = None
+
+    def close(self) -> None:
+        torch.cuda.synchronize()
+        for graph in (*self._graphs.values(), *self._test_graphs.values()):
+            graph.reset()
+        self._graphs.clear()
+        self._test_graphs.clear()
+        self._inputs = self._test_inputs = None
+        self.train_pass, self.test_pass = self.passes.train, self.passes.test
+
+
+def _unreleased(stream: BatchStream) -> Iterator[Batch]:
+    """Batches of a stream that stay valid until they are released."""
+    while (batch := stream.next()) is not None:
+        yield batch

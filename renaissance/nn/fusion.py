@@ -1,0 +1,70 @@
+"""What compile puts in the place of a whole forward on CUDA, where it knows something faster.
+
+A multi-layer perceptron in 16 bits runs as one kernel a layer and one for its loss; everything else
+goes through torch.compile. Hooks on the layers do not run then, as in any captured step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Forward = Callable[[Tensor], Tensor]
+Head = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+
+MAX_CLASSES = 8192
+
+
+def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Forward | None:
+    """The fused forward of a sequence of Flatten, Linear and ReLU layers in 16 bits, else None."""
+    if dtype is None or not isinstance(module, nn.Sequential):
+        return None
+    layers = [layer for layer in module if not isinstance(layer, nn.Identity)]
+    if layers and isinstance(layers[0], nn.Flatten) and layers[0].start_dim == 1:
+        layers = layers[1:]
+    steps: list[tuple[nn.Linear, bool]] = []
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            steps.append((layer, False))
+        elif isinstance(layer, nn.ReLU) and steps and not steps[-1][1]:
+            steps[-1] = (steps[-1][0], True)
+        else:
+            return None
+    if not steps or any(step.weight.dtype != dtype for step, _ in steps):
+        return None
+    from renaissance.nn.fused_linear import fused_linear
+
+    def forward(x: Tensor) -> Tensor:
+        y = x.flatten(1).to(dtype).contiguous()
+        for layer, relu in steps:
+            y = fused_linear(y, layer.weight, layer.bias, relu=relu)
+        return y
+
+    return forward
+
+
+def classifier_head(loss: Any, metric_names: Sequence[str], labels: Any) -> Head | None:
+    """Cross-entropy and accuracy in one kernel, for class numbers without weights, else None."""
+    settings = loss.settings
+    is_plain = (
+        type(loss).__name__ == "CrossEntropyLoss"
+        and settings.class_weights is None
+        and list(metric_names) == ["accuracy"]
+        and labels is not None
+        and labels.shape == ()
+        and labels.low is not None
+        and labels.low >= 0
+    )
+    if not is_plain:
+        return None
+    from renaissance.nn.fused_loss import cross_entropy_sums
+
+    smoothing = float(settings.label_smoothing)
+
+    def head(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return cross_entropy_sums(output, target, smoothing)
+
+    return head
