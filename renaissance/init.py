@@ -151,9 +151,8 @@ class Initializer(Value):
     """Rules by kind of layer; the last pattern of `parameter` that matches a name goes first.
 
     Example:
-        >>> Initializer().conv("kaiming_normal").fan("fan_in").parameter("head.weight", "zeros")
-        Initializer(conv=InitRule('kaiming_normal'), fan='fan_in', \
-parameters=(('head.weight', InitRule('zeros')),))
+        >>> Initializer().fan("fan_in").parameter("head.weight", "zeros")
+        Initializer(fan='fan_in', parameters=(('head.weight', InitRule('zeros')),))
     """
 
     conv: Setting[Rule] = setting(

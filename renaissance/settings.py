@@ -30,7 +30,7 @@ from pydantic_core import PydanticUndefined, core_schema
 from typing_extensions import Self, dataclass_transform
 
 from renaissance.wording import explain as explain
-from renaissance.wording import immutable
+from renaissance.wording import immutable, in_schema_words
 from renaissance.wording import nearest as nearest
 from renaissance.wording import snake_case as snake_case
 from renaissance.wording import unknown_name as unknown_name
@@ -132,6 +132,10 @@ class SettingsModel(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        return in_schema_words(handler(schema))
 
 
 class Value:
@@ -286,7 +290,7 @@ class Value:
         return self
 
     def __reduce__(self) -> Any:
-        return (_rebuild, (type(self), dict(self.changed())))
+        return self._make, (self.changed(),)
 
 
 def _as_data(item: Any, place: str, defaults: bool) -> Any:
@@ -300,10 +304,6 @@ def _as_data(item: Any, place: str, defaults: bool) -> Any:
         return item
     came = f"{place} = {item!r} ({type(item).__name__})"
     raise TypeError(f"{came} cannot be written as data; numbers, texts, lists and values can")
-
-
-def _rebuild(cls: type[Value], settings: dict[str, Any]) -> Value:
-    return cls._make(settings)
 
 
 # Not frozen_default: mypy then loses the fluent methods of inherited settings. Values are immutable

@@ -107,6 +107,23 @@ def explain(
     return TypeError(text) if is_type else ValueError(text)
 
 
+_SCHEMA_WORDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "min_length": "minItems",
+    "max_length": "maxItems",
+}
+
+
+def in_schema_words(schema: Any) -> Any:
+    """A JSON schema in which pydantic's own names of limits (of optional settings) are JSON's."""
+    if isinstance(schema, dict):
+        return {_SCHEMA_WORDS.get(k, k): in_schema_words(item) for k, item in schema.items()}
+    return [in_schema_words(item) for item in schema] if isinstance(schema, list) else schema
+
+
 _COMPARISONS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 

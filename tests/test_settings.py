@@ -197,6 +197,14 @@ def test_has_a_json_schema(example):
     json.dumps(schema)
 
 
+def test_limits_in_a_json_schema_are_jsons():
+    numbers = rn.AdamW.Settings.model_json_schema()["properties"]
+    assert numbers["beta1"]["minimum"] == 0 and numbers["beta1"]["exclusiveMaximum"] == 1
+    assert numbers["lr"]["anyOf"] == [{"minimum": 0, "type": "number"}, {"type": "null"}]
+    items = rn.MultiStepLR.Settings.model_json_schema()["properties"]["milestones"]["anyOf"]
+    assert items[0]["minItems"] == 1
+
+
 def test_type_names_are_those_of_yaml():
     found = {type(example).__name__: type(example).type_name for example in EXAMPLES}
     assert found == {
