@@ -265,36 +265,28 @@ def _assemble(task: Task, options: CompileOptions, found: Scan | None, swapped: 
     parameters = [module.get_parameter(segment.name) for segment in plan.parameters]
 
     executor: StepExecutor
-    if task.device.type == "cuda" and options.capture == "auto":
-        executor = _captured(passes, memory, updater, parameters, task, options, found)
+    is_captured = task.device.type == "cuda" and options.capture == "auto"
+    if is_captured and (found is None or not found.not_capturable):
+        from renaissance.capture import CapturedExecutor
+
+        executor = CapturedExecutor(passes, memory, updater, parameters)
     else:
         executor = StepExecutor(passes, memory, updater, parameters)
+    if task.device.type == "cuda":
+        _speed_up(executor, task, options)
     return Built(module, plan, memory, updater, executor, found, swapped)
 
 
-def _captured(
-    passes: Passes,
-    memory: Memory,
-    updater: Updater,
-    parameters: list[nn.Parameter],
-    task: Task,
-    options: CompileOptions,
-    found: Scan | None,
-) -> StepExecutor:
-    """The executor of captured steps, with fused or compiled passes where that is known to work."""
-    recipe = task.settings
-    assert recipe.loss is not None
-    if found is not None and found.not_capturable:
-        return StepExecutor(passes, memory, updater, parameters)
-    from renaissance.capture import CapturedExecutor
-
-    executor = CapturedExecutor(passes, memory, updater, parameters)
-    if options.fuse == "auto" and recipe.train is not None:
+def _speed_up(executor: StepExecutor, task: Task, options: CompileOptions) -> None:
+    """Fused or compiled passes on CUDA, where that is known to work and to help."""
+    recipe, passes = task.settings, executor.passes
+    if options.fuse == "auto" and recipe.train is not None and recipe.loss is not None:
         passes.forward = perceptron(task.model, task.precision.working_dtype)
-        label = recipe.train.sample_spec().label
         if passes.forward is not None:
             names = [metric.name for metric in passes.metrics]
+            label = recipe.train.sample_spec().label
             passes.head = classifier_head(recipe.loss, names, label)
-    if options.compile_model == "auto" and passes.forward is None:
+            executor.how = "fused"
+            return
+    if options.compile_model == "auto":
         executor.compile_passes()
-    return executor

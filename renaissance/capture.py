@@ -14,9 +14,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import itertools
 import logging
-import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -36,21 +34,6 @@ from renaissance.update import Updater
 logger = logging.getLogger("renaissance")
 
 WARM_UPS = 3  # passes before a capture: cuDNN and cuBLAS choose, Triton compiles
-_serial = itertools.count()
-
-
-def with_own_code(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A copy of a bound method with a code object of its own.
-
-    torch.compile counts recompilations per code object; tasks that shared one would reach its
-    limit together and run uncompiled from then on.
-    """
-    plain: Any = getattr(method, "__func__")  # noqa: B009 - bound methods have it, typing does not
-    code = plain.__code__.replace(co_name=f"{plain.__name__}_{next(_serial)}")
-    copy = types.FunctionType(
-        code, plain.__globals__, code.co_name, plain.__defaults__, plain.__closure__
-    )
-    return types.MethodType(copy, getattr(method, "__self__"))  # noqa: B009
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,24 +74,10 @@ class CapturedExecutor(StepExecutor):
         self._valid: Loader | None = None
         self._rates = PinnedRing(self._lr)
         self._last_lr: float | None = None
-        self._how = "plain"
 
     def describe(self) -> str:
         count = len(self._graphs) + len(self._test_graphs)
-        if self.passes.forward is not None:
-            self._how = "fused"
-        return f"one CUDA graph a step ({count} variants, {self._how} forward and backward)"
-
-    def compile_passes(self) -> None:
-        """Send forward and backward through torch.compile (inductor's own graphs stay off)."""
-        options: dict[str, Any] = {"triton.cudagraphs": False}
-        self.train_pass = torch.compile(
-            with_own_code(self.passes.train), dynamic=False, options=options
-        )
-        self.test_pass = torch.compile(
-            with_own_code(self.passes.test), dynamic=False, options=options
-        )
-        self._how = "compiled"
+        return f"one CUDA graph a step ({count} variants, {self.how} forward and backward)"
 
     def prepare(self, train: Loader | None, valid: Loader | None, accumulate: int) -> None:
         """Capture every variant that these loaders' epochs need."""
@@ -117,11 +86,11 @@ class CapturedExecutor(StepExecutor):
         try:
             self._prepare(train, valid, accumulate)
         except Exception as error:
-            if self._how == "plain":
+            if self.how == "plain":
                 raise
             logger.warning("torch.compile did not work here, plain kernels do: %.300s", error)
             self.train_pass, self.test_pass = self.passes.train, self.passes.test
-            self._how = "plain"
+            self.how = "plain"
             self._graphs.clear()
             self._prepare(train, valid, accumulate)
 

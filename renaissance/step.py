@@ -8,6 +8,8 @@ captured executor (`renaissance.capture`) records the very same calls into one C
 from __future__ import annotations
 
 import contextlib
+import itertools
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +27,23 @@ from renaissance.precision import Precision
 from renaissance.update import Updater
 
 LossFunction = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
+
+
+_serial = itertools.count()
+
+
+def with_own_code(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of a bound method with a code object of its own.
+
+    torch.compile counts recompilations per code object; tasks that shared one would reach its
+    limit together and run uncompiled from then on.
+    """
+    plain: Any = getattr(method, "__func__")  # noqa: B009 - bound methods have it, typing does not
+    code = plain.__code__.replace(co_name=f"{plain.__name__}_{next(_serial)}")
+    copy = types.FunctionType(
+        code, plain.__globals__, code.co_name, plain.__defaults__, plain.__closure__
+    )
+    return types.MethodType(copy, getattr(method, "__self__"))  # noqa: B009
 
 
 class Tally:
@@ -162,6 +181,7 @@ class StepExecutor:
         self._has_nan = updater.scalars.view("has_nan")[0]
         self._lr = updater.scalars.view("lr")[0]
         self._is_channels_last = any(s.channels_last for s in memory.plan.segments)
+        self.how = "plain"
         self._training: bool | None = None
 
     def prepare(self, train: Loader | None, valid: Loader | None, accumulate: int) -> None:
@@ -169,7 +189,18 @@ class StepExecutor:
 
     def describe(self) -> str:
         """How steps run, in a few words."""
-        return "eager"
+        return "eager" if self.how == "plain" else f"eager, {self.how} forward and backward"
+
+    def compile_passes(self) -> None:
+        """Send forward and backward through torch.compile (inductor's own graphs stay off)."""
+        options: dict[str, Any] = {"triton.cudagraphs": False}
+        self.train_pass = torch.compile(
+            with_own_code(self.passes.train), dynamic=False, options=options
+        )
+        self.test_pass = torch.compile(
+            with_own_code(self.passes.test), dynamic=False, options=options
+        )
+        self.how = "compiled"
 
     @contextlib.contextmanager
     def batches(
