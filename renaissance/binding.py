@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from renaissance.bound import Bound, bits_of
 from renaissance.segments import Segment
@@ -303,8 +304,13 @@ class Binding:
 
     # -- the end -------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def release(self) -> None:
+        """As `_release`, whatever is being traced: a collected task may end in the midst of it."""
+        with _disable_current_modes():
+            self._release()
+
+    @torch.no_grad()
+    def _release(self) -> None:
         """Gives what is left of the module its own float32 tensors and removes every trace."""
         for bound in self._bound:
             segment, held = bound.segment, bound.held()

@@ -15,6 +15,7 @@ import collections
 import contextlib
 import dataclasses
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from renaissance import kernels
 from renaissance.data.batch import Batch
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
-from renaissance.inputs import SLOTS, InputSlots, PinnedRing, Staged
+from renaissance.inputs import SLOTS, STREAMS, InputSlots, PinnedRing, Staged
 from renaissance.memory import Memory
 from renaissance.step import Passes, StepExecutor, own
 from renaissance.update import Updater
@@ -65,7 +66,7 @@ class CapturedExecutor(StepExecutor):
         self, passes: Passes, memory: Memory, updater: Updater, parameters: Sequence[nn.Parameter]
     ) -> None:
         super().__init__(passes, memory, updater, parameters)
-        self.stream = torch.cuda.Stream(memory.device)
+        self.stream = STREAMS.take(memory.device)
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: dict[Variant, torch.cuda.CUDAGraph] = {}
         self._test_graphs: dict[int, torch.cuda.CUDAGraph] = {}
@@ -74,6 +75,7 @@ class CapturedExecutor(StepExecutor):
         self._valid: Loader | None = None
         self._rates = PinnedRing(self._lr)
         self._last_lr: float | None = None
+        self._is_closed = False
 
     def describe(self) -> str:
         count = len(self._graphs) + len(self._test_graphs)
@@ -115,7 +117,6 @@ class CapturedExecutor(StepExecutor):
 
     def _capture(self, inputs: InputSlots, variant: Variant) -> torch.cuda.CUDAGraph:
         x, y = inputs.x[: variant.samples], inputs.y[: variant.samples]
-        self._inputs_like_data(inputs)
         self.mode(True)
 
         def warm() -> None:
@@ -133,7 +134,6 @@ class CapturedExecutor(StepExecutor):
 
     def _capture_test(self, inputs: InputSlots, samples: int) -> torch.cuda.CUDAGraph:
         x, y = inputs.x[:samples], inputs.y[:samples]
-        self._inputs_like_data(inputs)
         self.mode(False)
 
         def warm() -> None:
@@ -146,16 +146,12 @@ class CapturedExecutor(StepExecutor):
 
         return self._graph(warm, body)
 
-    def _inputs_like_data(self, inputs: InputSlots) -> None:
-        """Defined values for the warm-up: zeros are valid pictures and valid labels."""
-        inputs.x.zero_()
-        inputs.y.zero_()
-
     def _graph(self, warm: Callable[[], None], body: Callable[[], None]) -> torch.cuda.CUDAGraph:
         """Warm up without a trace, then capture."""
         buffers = self.memory.region("B").clone() if self.memory.plan.has("B") else None
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
+        with torch.cuda.stream(self.stream), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # inductor's own remarks are no concern of the user's
             for _ in range(WARM_UPS):
                 warm()
             if buffers is not None:
@@ -264,7 +260,11 @@ class CapturedExecutor(StepExecutor):
         self._last_lr = None
 
     def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         torch.cuda.synchronize()
+        STREAMS.give_back(self.stream)
         for graph in (*self._graphs.values(), *self._test_graphs.values()):
             graph.reset()
         self._graphs.clear()

@@ -20,6 +20,29 @@ from renaissance.data.stream import BatchStream
 SLOTS = 3  # one in use, one ready, one being filled
 
 
+class StreamPool:
+    """Streams of executors that were closed, for those that come.
+
+    cuBLAS keeps a workspace of some 32 MiB for every stream it has ever run on, so streams are used
+    again rather than made anew.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[torch.cuda.Stream]] = {}
+
+    def take(self, device: torch.device) -> torch.cuda.Stream:
+        """A stream of this device that nobody else has."""
+        free = self._free.setdefault(device.index or 0, [])
+        return free.pop() if free else torch.cuda.Stream(device)
+
+    def give_back(self, stream: torch.cuda.Stream) -> None:
+        """The caller has done with it."""
+        self._free.setdefault(stream.device.index or 0, []).append(stream)
+
+
+STREAMS = StreamPool()
+
+
 class PinnedRing:
     """Numbers on their way to one device scalar; a slot is not rewritten before its copy has run.
 
@@ -71,9 +94,9 @@ class InputSlots:
     """
 
     def __init__(self, like: Batch, device: torch.device) -> None:
-        self.x = torch.empty_like(like.x, device=device)
-        self.y = torch.empty_like(like.y, device=device)
-        self._slots = [(torch.empty_like(self.x), torch.empty_like(self.y)) for _ in range(SLOTS)]
+        self.x = torch.zeros_like(like.x, device=device)
+        self.y = torch.zeros_like(like.y, device=device)
+        self._slots = [(torch.zeros_like(self.x), torch.zeros_like(self.y)) for _ in range(SLOTS)]
         self._copy_stream = torch.cuda.Stream(device)
         self._free = [torch.cuda.Event() for _ in range(SLOTS)]
         self._held: collections.deque[tuple[BatchStream, Batch, torch.cuda.Event]]

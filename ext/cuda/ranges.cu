@@ -119,6 +119,23 @@ RN_UPDATE(adamw, AdamW)
 RN_UPDATE_TRUSTED(lars, Lars)
 RN_UPDATE_TRUSTED(lars_nesterov, LarsNesterov)
 
+// Element i of a whole chunk of a dense gradient, sixteen loads in flight.
+template <class Load>
+__device__ __forceinline__ float gather_dense(Load load, float* out, bool is_sum) {
+  float x[CHUNK / LANES];
+#pragma unroll
+  for (int k = 0; k < CHUNK / LANES; ++k) x[k] = load(k * LANES + threadIdx.x);
+  float sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < CHUNK / LANES; ++k) {
+    const int i = k * LANES + threadIdx.x;
+    if (is_sum) x[k] = out[i] + x[k];
+    out[i] = x[k];
+    sum = sum + x[k] * x[k];
+  }
+  return sum;
+}
+
 // A block of 256 a chunk: G = or += the gradient, and the chunk's partial of squares of what G then
 // holds. The first block counts the micro-step.
 extern "C" __global__ void gather(const GatherRow* rows, const Chunk* chunks, float* g, i32 is_sum,
@@ -130,11 +147,19 @@ extern "C" __global__ void gather(const GatherRow* rows, const Chunk* chunks, fl
   const i64 count = row.count - begin < CHUNK ? row.count - begin : CHUNK;
   float* out = g + row.offset + begin;
   float sum = 0.0f;
-  for (i64 i = threadIdx.x; i < count; i += LANES) {
-    float x = gradient_at(row, begin + i);
-    if (is_sum) x = out[i] + x;
-    out[i] = x;
-    sum = sum + x * x;
+  if (count == CHUNK && row.source != 0 && is_dense(row) && row.dtype == FLOAT32) {
+    const float* from = reinterpret_cast<const float*>(row.source) + begin;
+    sum = gather_dense([=](int i) { return from[i]; }, out, is_sum);
+  } else if (count == CHUNK && row.source != 0 && is_dense(row) && row.dtype == BFLOAT16) {
+    const u16* from = reinterpret_cast<const u16*>(row.source) + begin;
+    sum = gather_dense([=](int i) { return from_bfloat16(from[i]); }, out, is_sum);
+  } else {
+    for (i64 i = threadIdx.x; i < count; i += LANES) {
+      float x = gradient_at(row, begin + i);
+      if (is_sum) x = out[i] + x;
+      out[i] = x;
+      sum = sum + x * x;
+    }
   }
   const float total = fold_block(lane, sum);
   if (threadIdx.x == 0) {
@@ -157,14 +182,13 @@ extern "C" __global__ void check_range(const float* g, const TensorRow* rows, co
 // One block: the second phase of the norm, and the decision of the window.
 extern "C" __global__ void scalars(Scalars* s, const float* partials, i64 count) {
   __shared__ double lane[LANES];
-  __shared__ i64 bad[LANES];
+  __shared__ unsigned int first;
+  if (threadIdx.x == 0) first = 0xffffffffu;
   const double squares = fold_block(lane, partial_sum(partials, count, threadIdx.x));
-  bad[threadIdx.x] = first_bad_partial(partials, count, threadIdx.x);
+  const i64 bad = first_bad_partial(partials, count, threadIdx.x);
+  if (bad < count) atomicMin(&first, static_cast<unsigned int>(bad));
   __syncthreads();
-  if (threadIdx.x != 0) return;
-  i64 first = count;
-  for (int l = 0; l < LANES; ++l) first = bad[l] < first ? bad[l] : first;
-  scalar_step(*s, squares, first < count ? first : -1);
+  if (threadIdx.x == 0) scalar_step(*s, squares, first == 0xffffffffu ? -1 : static_cast<i64>(first));
 }
 
 extern "C" __global__ void squares_of_range(const float* w, const float* g, const TensorRow* rows,

@@ -1,15 +1,18 @@
 """Linear and ReLU in one kernel forward and one backward, for small 16-bit networks on CUDA.
 
-A multi-layer perceptron's step is bound by the latency of its kernels, not by arithmetic: a product
-of a few hundred rows takes some 4 microseconds whatever the library. So the kernels are few: bias
-and ReLU belong to the product forward; backward computes the input's gradient, the weight's and the
-bias's in one launch, whose thread blocks share the work, and applies the ReLU mask as it reads.
+A multi-layer perceptron's step is bound by the latency of its kernels, not by arithmetic. So the
+kernels are few: bias and ReLU belong to the product forward; backward makes the input's gradient,
+the weight's and the bias's in one launch whose thread blocks share the work. A layer's backward
+expects its gradient behind its own activation, and masks what it hands on by the activation of the
+layer before, whose output is its input: operands then come straight from memory.
 
 Sums run over fixed blocks in a fixed order: the bits depend on the shapes alone.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,24 +20,35 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-#: Rows, columns and depth of a block, as measured on an H200 (benchmarks/bench_mlp.py).
-ROWS, COLUMNS, DEPTH, WARPS, STAGES = 32, 32, 128, 4, 4
-BACK_ROWS, BACK_COLUMNS, BACK_DEPTH = 32, 64, 64
+
+@dataclasses.dataclass(frozen=True)
+class Tiles:
+    """Rows, columns and depth of a thread block's tile, its warps and its pipeline's stages."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int = 4
+    stages: int = 3
+
+
+#: As measured on an H200 (benchmarks/bench_mlp.py): products of some 200 rows.
+FORWARD = Tiles(32, 64, 128)
+BACKWARD = Tiles(64, 64, 64)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _forward(
-    x, w, b, y, M, N, K,
+    x, w, b, y, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
     has_bias: tl.constexpr, relu: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """y (M, N) = act(x (M, K) w (N, K)^T + b): float32 sums, one rounding at the end."""
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    depth = tl.arange(0, BK)
     total = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
-        k = start + depth
+        k = start + tl.arange(0, BK)
         left = tl.load(
             x + rows[:, None] * K + k[None, :],
             mask=(rows[:, None] < M) & (k[None, :] < K),
@@ -55,32 +69,25 @@ def _forward(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _masked(g, y, rows, columns, M, N, relu: tl.constexpr):
-    """A block of the gradient behind the activation."""
-    inside = (rows < M) & (columns < N)
-    block = tl.load(g + rows * N + columns, mask=inside, other=0.0)
-    if relu:
-        out = tl.load(y + rows * N + columns, mask=inside, other=0.0)
-        block = tl.where(out > 0, block, 0.0)
-    return block
-
-
-@triton.jit  # type: ignore[untyped-decorator]
 def _backward(
-    g, y, x, w, gx, gw, gb, M, N, K, input_blocks,
-    has_bias: tl.constexpr, relu: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr,
+    g, x, w, gx, gw, gb, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    input_blocks: tl.constexpr, weight_blocks: tl.constexpr, mask_input: tl.constexpr,
+    BM: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr,
 ):  # fmt: skip
-    """The first `input_blocks` programs make gx (M, K), the others gw (N, K) and gb (N)."""
+    """The first programs make gx (M, K), the next gw (N, K), the last gb (N)."""
     place = tl.program_id(0)
-    blocks_k = tl.cdiv(K, BK)
+    blocks_k: tl.constexpr = tl.cdiv(K, BK)
     if place < input_blocks:
         rows = (place // blocks_k) * BM + tl.arange(0, BM)
         columns = (place % blocks_k) * BK + tl.arange(0, BK)
         total = tl.zeros((BM, BK), tl.float32)
         for start in range(0, N, SUM):
             n = start + tl.arange(0, SUM)
-            left = _masked(g, y, rows[:, None], n[None, :], M, N, relu)
+            left = tl.load(
+                g + rows[:, None] * N + n[None, :],
+                mask=(rows[:, None] < M) & (n[None, :] < N),
+                other=0.0,
+            )
             right = tl.load(
                 w + n[:, None] * K + columns[None, :],
                 mask=(n[:, None] < N) & (columns[None, :] < K),
@@ -88,83 +95,121 @@ def _backward(
             )
             total = tl.dot(left, right, total)
         inside = (rows[:, None] < M) & (columns[None, :] < K)
-        tl.store(
-            gx + rows[:, None] * K + columns[None, :], total.to(gx.dtype.element_ty), mask=inside
-        )
-    else:
+        at = rows[:, None] * K + columns[None, :]
+        if mask_input:
+            total = tl.where(tl.load(x + at, mask=inside, other=0.0) > 0, total, 0.0)
+        tl.store(gx + at, total.to(gx.dtype.element_ty), mask=inside)
+    elif place < input_blocks + weight_blocks:
         other = place - input_blocks
-        rows = (other // blocks_k) * BN + tl.arange(0, BN)
+        rows = (other // blocks_k) * BM + tl.arange(0, BM)
         columns = (other % blocks_k) * BK + tl.arange(0, BK)
-        total = tl.zeros((BN, BK), tl.float32)
-        bias = tl.zeros((BN,), tl.float32)
+        total = tl.zeros((BM, BK), tl.float32)
         for start in range(0, M, SUM):
             m = start + tl.arange(0, SUM)
-            left = _masked(g, y, m[None, :], rows[:, None], M, N, relu)
+            left = tl.load(
+                g + m[None, :] * N + rows[:, None],
+                mask=(m[None, :] < M) & (rows[:, None] < N),
+                other=0.0,
+            )
             right = tl.load(
                 x + m[:, None] * K + columns[None, :],
                 mask=(m[:, None] < M) & (columns[None, :] < K),
                 other=0.0,
             )
             total = tl.dot(left, right, total)
-            if has_bias:
-                bias += tl.sum(left.to(tl.float32), axis=1)
         inside = (rows[:, None] < N) & (columns[None, :] < K)
-        tl.store(
-            gw + rows[:, None] * K + columns[None, :], total.to(gw.dtype.element_ty), mask=inside
-        )
-        if has_bias:
-            if other % blocks_k == 0:
-                tl.store(gb + rows, bias.to(gb.dtype.element_ty), mask=rows < N)
+        at = rows[:, None] * K + columns[None, :]
+        tl.store(gw + at, total.to(gw.dtype.element_ty), mask=inside)
+    else:
+        columns = (place - input_blocks - weight_blocks) * BK + tl.arange(0, BK)
+        bias = tl.zeros((BK,), tl.float32)
+        for start in range(0, M, SUM):
+            m = start + tl.arange(0, SUM)
+            block = tl.load(
+                g + m[:, None] * N + columns[None, :],
+                mask=(m[:, None] < M) & (columns[None, :] < N),
+                other=0.0,
+            )
+            bias += tl.sum(block.to(tl.float32), axis=0)
+        tl.store(gb + columns, bias.to(gb.dtype.element_ty), mask=columns < N)
 
 
-class _FusedLinear(torch.autograd.Function):
+def forward(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, tiles: Tiles) -> Tensor:
+    """One layer: (M, K) -> (M, N)."""
+    (M, K), N = x.shape, weight.shape[0]
+    y = x.new_empty(M, N)
+    grid = (triton.cdiv(M, tiles.rows), triton.cdiv(N, tiles.columns))
+    _forward[grid](
+        x, weight, bias if bias is not None else weight, y, M, N, K, bias is not None, relu,
+        tiles.rows, tiles.columns, tiles.depth, num_warps=tiles.warps, num_stages=tiles.stages,
+    )  # fmt: skip
+    return y
+
+
+def backward(
+    g: Tensor, x: Tensor, weight: Tensor, *, has_bias: bool, mask: bool | None, tiles: Tiles
+) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """Gradients of input, weight and bias; `mask` None leaves the input's out."""
+    (M, K), N = x.shape, weight.shape[0]
+    gx = torch.empty_like(x) if mask is not None else None
+    gw = torch.empty_like(weight)
+    gb = weight.new_empty(N) if has_bias else None
+    blocks_k = triton.cdiv(K, tiles.columns)
+    input_blocks = triton.cdiv(M, tiles.rows) * blocks_k if mask is not None else 0
+    weight_blocks = triton.cdiv(N, tiles.rows) * blocks_k
+    bias_blocks = triton.cdiv(N, tiles.columns) if has_bias else 0
+    _backward[(input_blocks + weight_blocks + bias_blocks,)](
+        g, x, weight, gx if gx is not None else gw, gw, gb if gb is not None else gw, M, N, K,
+        input_blocks, weight_blocks, bool(mask), tiles.rows, tiles.columns, tiles.depth,
+        num_warps=tiles.warps, num_stages=tiles.stages,
+    )  # fmt: skip
+    return gx, gw, gb
+
+
+class _Perceptron(torch.autograd.Function):
+    """All layers as one function, since each layer's backward masks for the one before."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
-        M, K = x.shape
-        N = weight.shape[0]
-        y = x.new_empty(M, N)
-        grid = (triton.cdiv(M, ROWS), triton.cdiv(N, COLUMNS))
-        _forward[grid](
-            x, weight, bias if bias is not None else weight, y, M, N, K,
-            bias is not None, relu, ROWS, COLUMNS, DEPTH, num_warps=WARPS, num_stages=STAGES,
-        )  # fmt: skip
-        ctx.save_for_backward(x, weight, y)
-        ctx.relu, ctx.has_bias = relu, bias is not None
-        return y
+    def forward(ctx: Any, x: Tensor, relus: tuple[bool, ...], *tensors: Tensor | None) -> Tensor:
+        weights, biases = tensors[0::2], tensors[1::2]
+        inputs = []
+        for weight, bias, relu in zip(weights, biases, relus):
+            assert weight is not None
+            inputs.append(x)
+            x = forward(x, weight, bias, relu, FORWARD)
+        ctx.save_for_backward(*inputs, *weights)
+        ctx.relus, ctx.has_bias = relus, tuple(bias is not None for bias in biases)
+        return x
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None, None]:
-        x, weight, y = ctx.saved_tensors
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        count = len(ctx.relus)
+        inputs, weights = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        found: list[Tensor | None] = []
         g = g.contiguous()
-        M, K = x.shape
-        N = weight.shape[0]
-        needs_input = ctx.needs_input_grad[0]
-        gx = torch.empty_like(x) if needs_input else None
-        gw = torch.empty_like(weight)
-        gb = weight.new_empty(N) if ctx.has_bias else None
-        blocks_k = triton.cdiv(K, BACK_COLUMNS)
-        input_blocks = triton.cdiv(M, BACK_ROWS) * blocks_k if needs_input else 0
-        weight_blocks = triton.cdiv(N, BACK_ROWS) * blocks_k
-        _backward[(input_blocks + weight_blocks,)](
-            g, y, x, weight, gx if gx is not None else gw, gw, gb if gb is not None else gw,
-            M, N, K, input_blocks,
-            ctx.has_bias, ctx.relu, BACK_ROWS, BACK_ROWS, BACK_COLUMNS, BACK_DEPTH,
-            num_warps=WARPS, num_stages=STAGES,
-        )  # fmt: skip
-        return gx, gw, gb, None
+        gx: Tensor | None = None
+        for i in reversed(range(count)):
+            mask = ctx.relus[i - 1] if i else (False if ctx.needs_input_grad[0] else None)
+            gx, gw, gb = backward(
+                g, inputs[i], weights[i], has_bias=ctx.has_bias[i], mask=mask, tiles=BACKWARD
+            )
+            found = [gw, gb, *found]
+            g = gx if gx is not None else g
+        return gx, None, *found
 
 
-def fused_linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool) -> Tensor:
-    """``relu(x @ weight.T + bias)`` or without the ReLU; differentiable.
+def fused_perceptron(x: Tensor, layers: Sequence[tuple[Tensor, Tensor | None, bool]]) -> Tensor:
+    """A chain of ``relu(x @ weight.T + bias)``, with or without the ReLU; differentiable.
 
     Args:
         x: (M, K) float16 or bfloat16, contiguous.
-        weight: (N, K) of the same dtype, contiguous.
-        bias: (N) of the same dtype, or None.
-        relu: Whether the ReLU belongs to it.
+        layers: Weight (N, K), bias (N) or None, and whether a ReLU follows; the last has none.
 
     Returns:
-        (M, N) of the same dtype: sums in float32, rounded once.
+        (M, N) of the same dtype: sums in float32, rounded once a layer.
     """
-    result: Tensor = _FusedLinear.apply(x, weight, bias, relu)  # type: ignore[no-untyped-call]
+    assert not layers[-1][2], "the last layer's output is not masked"
+    tensors = [t for weight, bias, _ in layers for t in (weight, bias)]
+    relus = tuple(relu for _, _, relu in layers)
+    result: Tensor = _Perceptron.apply(x, relus, *tensors)  # type: ignore[no-untyped-call]
     return result

@@ -33,15 +33,13 @@ def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Forward | None:
             steps[-1] = (steps[-1][0], True)
         else:
             return None
-    if not steps or any(step.weight.dtype != dtype for step, _ in steps):
+    if not steps or steps[-1][1] or any(step.weight.dtype != dtype for step, _ in steps):
         return None
-    from renaissance.nn.fused_linear import fused_linear
+    from renaissance.nn.fused_linear import fused_perceptron
 
     def forward(x: Tensor) -> Tensor:
-        y = x.flatten(1).to(dtype).contiguous()
-        for layer, relu in steps:
-            y = fused_linear(y, layer.weight, layer.bias, relu=relu)
-        return y
+        rows = x.flatten(1).to(dtype).contiguous()
+        return fused_perceptron(rows, [(step.weight, step.bias, relu) for step, relu in steps])
 
     return forward
 
