@@ -25,7 +25,7 @@ ROWS = [
         "schedules curves plateau",
         "losses",
         "metrics",
-        "init",
+        "init fills",
         "precision",
         "ema",
         "nn",

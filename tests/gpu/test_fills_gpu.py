@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import renaissance as rn
-from renaissance.init import Fill, fill
+from renaissance.fills import Fill, fill
 
 pytestmark = [
     pytest.mark.gpu,
