@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +59,11 @@ class CIFAR10:
     _label_key = "labels"
 
     def __init__(
-        self, root: str | os.PathLike[str], split: str = "train", *, download: bool = False
+        self,
+        root: str | os.PathLike[str],
+        split: Literal["train", "test"] = "train",
+        *,
+        download: bool = False,
     ) -> None:
         if split not in self._files:
             raise ValueError(f"split = {split!r} is not allowed; it takes 'train' or 'test'")
@@ -161,7 +165,11 @@ class CIFAR100(CIFAR10):
     _label_key = "fine_labels"
 
     def __init__(
-        self, root: str | os.PathLike[str], split: str = "train", *, download: bool = False
+        self,
+        root: str | os.PathLike[str],
+        split: Literal["train", "test"] = "train",
+        *,
+        download: bool = False,
     ) -> None:
         super().__init__(root, split, download=download)
         paths = self._find()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ class Digits:
     num_classes = 10
     classes = CLASSES
 
-    def __init__(self, split: str = "train") -> None:
+    def __init__(self, split: Literal["train", "test"] = "train") -> None:
         if split not in ("train", "test"):
             raise ValueError(f"split = {split!r} is not allowed; it takes 'train' or 'test'")
         self.split = split

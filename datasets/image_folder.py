@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,7 @@ class ImageFolder:
         classes: Sequence[str] | Any = None,
         channels: int = 3,
         in_memory: bool | str = "auto",
-        index_cache: str | os.PathLike[str] = "auto",
+        index_cache: Literal["auto", "off"] | str | os.PathLike[str] = "auto",
     ) -> None:
         if channels not in (1, 3):
             raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,11 @@ class MNIST:
     folder = "MNIST"
 
     def __init__(
-        self, root: str | os.PathLike[str], split: str = "train", *, download: bool = False
+        self,
+        root: str | os.PathLike[str],
+        split: Literal["train", "test"] = "train",
+        *,
+        download: bool = False,
     ) -> None:
         if split not in _PREFIX:
             raise ValueError(f"split = {split!r} is not allowed; it takes 'train' or 'test'")

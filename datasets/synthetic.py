@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ class Synthetic:
         num_classes: int = 10,
         noise: float = 32.0,
         seed: int = 0,
-        split: str = "train",
+        split: Literal["train", "test"] = "train",
     ) -> None:
         for name, given, most in (
             ("num_samples", num_samples, None),

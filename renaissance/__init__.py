@@ -5,6 +5,8 @@ from renaissance.callbacks import EarlyStopping as EarlyStopping
 from renaissance.callbacks import LambdaCallback as LambdaCallback
 from renaissance.callbacks import ModelCheckpoint as ModelCheckpoint
 from renaissance.callbacks import TerminateOnNaN as TerminateOnNaN
+from renaissance.config import Experiment as Experiment
+from renaissance.config import load_experiment as load_experiment
 from renaissance.curves import WSDLR as WSDLR
 from renaissance.curves import CosineAnnealingLR as CosineAnnealingLR
 from renaissance.curves import (
@@ -46,6 +48,7 @@ from renaissance.hooks import Phase as Phase
 from renaissance.init import Initializer as Initializer
 from renaissance.init import InitRule as InitRule
 from renaissance.interrupts import Interrupted as Interrupted
+from renaissance.kinds import register as register
 from renaissance.loop import NonFiniteError as NonFiniteError
 from renaissance.losses import BCEWithLogitsLoss as BCEWithLogitsLoss
 from renaissance.losses import CrossEntropyLoss as CrossEntropyLoss
@@ -64,5 +67,6 @@ from renaissance.switches import set_environment as _set_environment
 from renaissance.task import Task as Task
 from renaissance.task import manual_seed as manual_seed
 from renaissance.tensorfile import CheckpointError as CheckpointError
+from renaissance.yamltree import ConfigError as ConfigError
 
 _set_environment()

@@ -14,6 +14,7 @@ PUBLIC = [
     "CheckpointError",
     "Clip",
     "ColorJitter",
+    "ConfigError",
     "ConstantLR",
     "CosineAnnealingLR",
     "CosineAnnealingWithWarmRestartsLR",
@@ -22,6 +23,7 @@ PUBLIC = [
     "Dataset",
     "EarlyStopping",
     "Ema",
+    "Experiment",
     "ExponentialLR",
     "GaussianBlur",
     "Generator",
@@ -63,7 +65,9 @@ PUBLIC = [
     "TerminateOnNaN",
     "TrivialAugmentWide",
     "WSDLR",
+    "load_experiment",
     "manual_seed",
+    "register",
     "split",
 ]
 

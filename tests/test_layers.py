@@ -16,6 +16,7 @@ ROWS = [
         "switches",
         "interrupts",
         "jsontext",
+        "yamltree",
         "tables",
         "figures picture",
     ],
@@ -37,7 +38,7 @@ ROWS = [
     ["callbacks", "loggers", "progress", "history", "report facts"],
     ["recipe", "build", "evaluation", "options", "snapshot", "resume", "loop", "describe"],
     ["task"],
-    ["config"],
+    ["config reader kinds factories schema"],
     ["cli"],
 ]
 #: Modules of the row below the task, in the direction in which they import each other.
@@ -84,6 +85,8 @@ def imported(tree):
 def is_allowed(name, other):
     if ROOM_OF.get(other) == ROOM_OF[name]:
         return True
+    if other in OUTSIDE:
+        return ROW_OF[name] >= ROW_OF["config"]
     if name in TASK_PARTS and other in TASK_PARTS:
         return TASK_PARTS.index(other) < TASK_PARTS.index(name)
     return ROW_OF.get(other, 99) < ROW_OF[name]
