@@ -1,4 +1,4 @@
-"""Initial values: which rule meets which parameter, distributions, and bits."""
+"""Initial values: which rule meets which parameter, and the errors of choosing."""
 
 import math
 import warnings

@@ -32,7 +32,7 @@ ROWS = [
         "nn",
     ],
     ["scalars update operations range_tables host_ranges device_ranges", "data"],
-    ["step", "scan"],
+    ["step capture inputs", "scan"],
     ["checkpoint saver tensorfile"],
     ["hooks logs monitor"],
     ["callbacks", "loggers", "progress", "history", "report facts"],
