@@ -13,6 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int ACCOUNT_ITEMS = 16;  // work items between two readings of the CPU clock
 constexpr int MAX_ATTEMPTS = 16;  // replacements tried for one sample
 
 u64 since(Clock::time_point start) {
@@ -119,7 +120,7 @@ void Feed::submit(int slot, std::vector<i64> ids, u32 epoch) {
     return;
   }
   Item item;
-  while (take_item(&item, false)) {
+  while (take_item(&item)) {
     for (i64 position = item.begin; position < item.end; ++position) {
       const i64 id = slots_[item.slot]->ids[position];
       leave_errand({item.slot, position, id, id, 0});
@@ -146,9 +147,12 @@ Feed::Status Feed::work(int slot, double seconds, Workbench& bench) {
   const auto start = Clock::now();
   const auto end = after(seconds);
   const Slot& s = *slots_[slot];
+  bench.clock = 0;  // what this thread did since is not ours
+  account(bench);
   Item item;
-  while (s.missing > 0 && Clock::now() < end && take_item(&item, false))
+  while (s.missing > 0 && Clock::now() < end && take_item(&item))
     settle(item.slot, run_item(item, bench));
+  account(bench);
   stats_.wait_nanoseconds += since(start);
   if (s.missing == 0) return Status::READY;
   return errand_count_ > 0 ? Status::FOREIGN : Status::PENDING;
@@ -156,17 +160,13 @@ Feed::Status Feed::work(int slot, double seconds, Workbench& bench) {
 
 void Feed::run() {
   Workbench bench;
+  account(bench);
   Item item;
-  while (take_item(&item, true)) settle(item.slot, run_item(item, bench));
+  while (wait_item(&item, bench)) settle(item.slot, run_item(item, bench));
 }
 
-bool Feed::take_item(Item* item, bool block) {
-  std::unique_lock<std::mutex> hold(queue_guard_);
-  if (block && queue_.empty()) {
-    const auto start = Clock::now();
-    queue_changed_.wait(hold, [&] { return closed_ || !queue_.empty(); });
-    stats_.idle_nanoseconds += since(start);
-  }
+bool Feed::take_item(Item* item) {
+  std::lock_guard<std::mutex> hold(queue_guard_);
   if (closed_ || queue_.empty()) return false;
   Slot& s = *slots_[queue_.front()];
   const i64 count = static_cast<i64>(s.ids.size());
@@ -176,10 +176,33 @@ bool Feed::take_item(Item* item, bool block) {
   return true;
 }
 
+// The next item, whenever it comes; false when the feed is closed.
+bool Feed::wait_item(Item* item, Workbench& bench) {
+  while (!take_item(item)) {
+    account(bench);
+    const auto start = Clock::now();
+    std::unique_lock<std::mutex> hold(queue_guard_);
+    queue_changed_.wait(hold, [&] { return closed_ || !queue_.empty(); });
+    stats_.idle_nanoseconds += since(start);
+    if (closed_) return false;
+  }
+  return true;
+}
+
+// Adds this thread's CPU time since the last account to the statistics. Waiting takes none of it.
+void Feed::account(Workbench& bench) {
+  const u64 now = thread_nanoseconds();
+  if (bench.clock != 0) {
+    stats_.busy_nanoseconds += now - bench.clock;
+    stats_.decode_nanoseconds += bench.decode_nanoseconds - bench.clock_decode;
+  }
+  bench.clock = now;
+  bench.clock_decode = bench.decode_nanoseconds;
+  bench.items = 0;
+}
+
 // Makes the samples of an item; how many of them are done (errands are not yet).
 i64 Feed::run_item(const Item& item, Workbench& bench) {
-  const u64 start = thread_nanoseconds();
-  const u64 decoded = bench.decode_nanoseconds;
   const std::vector<i64>& ids = slots_[item.slot]->ids;
   i64 done = 0;
   for (i64 position = item.begin; position < item.end; ++position) {
@@ -187,9 +210,8 @@ i64 Feed::run_item(const Item& item, Workbench& bench) {
     const i64 id = ids[position];
     if (pursue_or_report({item.slot, position, id, id, 0}, bench)) ++done;
   }
-  stats_.items += 1;
-  stats_.decode_nanoseconds += bench.decode_nanoseconds - decoded;
-  stats_.busy_nanoseconds += thread_nanoseconds() - start;
+  // Reading the clock is a system call, as long as a small picture on some machines.
+  if (++bench.items == ACCOUNT_ITEMS) account(bench);
   return done;
 }
 
@@ -332,11 +354,12 @@ bool Feed::take_errand(double seconds, Errand* errand) {
 
 void Feed::finish_picture(const Errand& errand, const Image& image, const void* label,
                           Workbench& bench) {
-  const u64 start = thread_nanoseconds();
+  bench.clock = 0;
+  account(bench);
   bench.image = image;
   const bool good = render(errand, bench);
   if (good) put_label(errand, label);
-  stats_.busy_nanoseconds += thread_nanoseconds() - start;
+  account(bench);
   if (good) {
     finish(errand);
   } else {
@@ -352,14 +375,13 @@ void Feed::finish_row(const Errand& errand, const void* row, const void* label) 
 
 void Feed::finish_jpeg(const Errand& errand, const u8* data, std::size_t size, int channels,
                        const void* label, Workbench& bench) {
-  const u64 start = thread_nanoseconds();
-  const u64 decoded = bench.decode_nanoseconds;
+  bench.clock = 0;
+  account(bench);
   const Want want{program_, key_of(errand)};
   const bool good = decode_picture(data, size, channels, want, bench) == Fetched::PICTURE &&
                     render(errand, bench);
   if (good) put_label(errand, label);
-  stats_.decode_nanoseconds += bench.decode_nanoseconds - decoded;
-  stats_.busy_nanoseconds += thread_nanoseconds() - start;
+  account(bench);
   if (good) {
     finish(errand);
   } else {

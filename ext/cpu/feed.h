@@ -54,7 +54,7 @@ struct Errand {
 };
 
 struct FeedStats {
-  std::atomic<u64> samples{0}, items{0}, busy_nanoseconds{0}, decode_nanoseconds{0},
+  std::atomic<u64> samples{0}, busy_nanoseconds{0}, decode_nanoseconds{0},
       idle_nanoseconds{0}, wait_nanoseconds{0};
 };
 
@@ -115,7 +115,9 @@ class Feed {
   };
 
   void run();
-  bool take_item(Item* item, bool block);
+  bool take_item(Item* item);
+  bool wait_item(Item* item, Workbench& bench);
+  void account(Workbench& bench);
   i64 run_item(const Item& item, Workbench& bench);
   bool pursue(Errand errand, Workbench& bench);
   bool pursue_or_report(const Errand& errand, Workbench& bench);

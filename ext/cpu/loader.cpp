@@ -54,7 +54,6 @@ py::dict stats_of(const Feed& feed) {
   const FeedStats& s = feed.stats();
   py::dict out;
   out["samples"] = s.samples.load();
-  out["items"] = s.items.load();
   out["busy_seconds"] = static_cast<double>(s.busy_nanoseconds) * 1e-9;
   out["decode_seconds"] = static_cast<double>(s.decode_nanoseconds) * 1e-9;
   out["idle_seconds"] = static_cast<double>(s.idle_nanoseconds) * 1e-9;

@@ -38,6 +38,8 @@ struct Workbench {
   const u8* row = nullptr;    // after ROW
   std::string problem;        // after DAMAGED
   u64 decode_nanoseconds = 0;  // CPU time of this thread in the decoder
+  u64 clock = 0, clock_decode = 0;  // CPU time, and decode_nanoseconds, that are accounted for
+  int items = 0;                    // done since then
 };
 
 enum class Fetched {
