@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from renaissance.data.dataset import check_labels
-
-from .pickled import read_pickled
+from renaissance.datasets.pickled import read_pickled
 
 _SIDE = 32
 _PIXELS = 3 * _SIDE * _SIDE  # planes of red, green, blue

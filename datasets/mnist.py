@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from renaissance.data.dataset import check_labels
-
-from .idx import read_idx
+from renaissance.datasets.idx import read_idx
 
 _PREFIX = {"train": "train", "test": "t10k"}
 
