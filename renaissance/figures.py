@@ -218,9 +218,9 @@ def draw_pictures(
     """
     rows = math.ceil(len(pictures) / columns)
     aspect = pictures.shape[1] / pictures.shape[2]
-    has_captions = any(captions)
+    caption_lines = max(caption.count("\n") + 1 if caption else 0 for caption in captions)
     cell = 1.25
-    height = rows * (cell * aspect + (0.24 if has_captions else 0.06)) + (0.45 if title else 0.1)
+    height = rows * (cell * aspect + 0.06 + 0.15 * caption_lines) + (0.5 if title else 0.1)
     figure = new_figure(max(3.0, columns * (cell + 0.08)), height)
     figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02)
     grid = figure.subplots(rows, columns, squeeze=False)
