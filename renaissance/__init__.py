@@ -49,6 +49,9 @@ from renaissance.init import Initializer as Initializer
 from renaissance.init import InitRule as InitRule
 from renaissance.interrupts import Interrupted as Interrupted
 from renaissance.kinds import register as register
+from renaissance.loggers import CSVLogger as CSVLogger
+from renaissance.loggers import JSONLogger as JSONLogger
+from renaissance.loggers import TensorBoard as TensorBoard
 from renaissance.loop import NonFiniteError as NonFiniteError
 from renaissance.losses import BCEWithLogitsLoss as BCEWithLogitsLoss
 from renaissance.losses import CrossEntropyLoss as CrossEntropyLoss
@@ -62,6 +65,7 @@ from renaissance.optim import AdamW as AdamW
 from renaissance.plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from renaissance.random import Generator as Generator
 from renaissance.random import Permutation as Permutation
+from renaissance.report import ClassReport as ClassReport
 from renaissance.schedules import ConstantLR as ConstantLR
 from renaissance.switches import set_environment as _set_environment
 from renaissance.task import Task as Task
