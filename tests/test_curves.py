@@ -26,7 +26,7 @@ def part(total, warm):
     return (steps - warm) / max(total - warm, 1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(total=TOTALS, warm=WARM, base=st.floats(1e-5, 10), low=st.floats(0, 1))
 def test_cosine(total, warm, base, low):
     found = rn.CosineAnnealingLR(base_lr=base, eta_min=base * low, warmup=warm, warmup_unit="step")
@@ -36,7 +36,7 @@ def test_cosine(total, warm, base, low):
         assert found.lr(total, total) == pytest.approx(base * low, rel=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(total=TOTALS, warm=WARM, power=st.floats(0.1, 5), low=st.floats(0, 1))
 def test_polynomial(total, warm, power, low):
     found = rn.PolynomialLR(base_lr=2.0, power=power, end_lr=2 * low).warmup(warm, unit="step")
@@ -44,7 +44,7 @@ def test_polynomial(total, warm, power, low):
     close(found.simulate(total)[warm:], expected)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(total=TOTALS, warm=WARM, turn=st.floats(0, 1), low=st.floats(0, 1))
 def test_wsd(total, warm, turn, low):
     found = rn.WSDLR(base_lr=2.0, decay_start=turn, end_lr=2 * low, warmup=warm, warmup_unit="step")
@@ -53,7 +53,7 @@ def test_wsd(total, warm, turn, low):
         assert rate == pytest.approx(line, rel=1e-12, abs=1e-300)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(total=TOTALS, per_epoch=EPOCHS, size=st.integers(1, 30), is_epoch=st.booleans())
 def test_step(total, per_epoch, size, is_epoch):
     unit = per_epoch if is_epoch else 1
@@ -62,7 +62,7 @@ def test_step(total, per_epoch, size, is_epoch):
     close(found.simulate(total, per_epoch), expected)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     total=TOTALS,
     per_epoch=EPOCHS,
@@ -77,7 +77,7 @@ def test_multistep(total, per_epoch, milestones, is_epoch):
     close(found.simulate(total, per_epoch), 2.0 * 0.3**passed)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(total=TOTALS, per_epoch=EPOCHS, gamma=st.floats(0.5, 1.0), is_epoch=st.booleans())
 def test_exponential(total, per_epoch, gamma, is_epoch):
     unit = per_epoch if is_epoch else 1
@@ -85,7 +85,7 @@ def test_exponential(total, per_epoch, gamma, is_epoch):
     close(found.simulate(total, per_epoch), 2.0 * gamma ** (np.arange(total) // unit))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     total=TOTALS,
     warm=st.integers(0, 4),

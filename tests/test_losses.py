@@ -49,7 +49,7 @@ def reference(function, output, target):
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize(
     "smoothing, weights, ignored",
-    list(itertools.product([0.0, 0.1, 1.0], [None, WEIGHTS], [None, -100, 255, 2, 0])),
+    list(itertools.product([0.0, 0.1], [None, WEIGHTS], [None, 255, 2])),
 )
 def test_cross_entropy_of_classes(shape, smoothing, weights, ignored):
     index = -100 if ignored is None else ignored

@@ -39,7 +39,7 @@ every = pytest.mark.parametrize("name", ALL)
 
 
 @falling
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(base=base_lrs, total=totals, warm=st.integers(0, 80))
 def test_warm_up_rises_and_the_curve_falls(name, base, total, warm):
     schedule = FALLING[name](base).warmup(warm, unit="step")
@@ -52,7 +52,7 @@ def test_warm_up_rises_and_the_curve_falls(name, base, total, warm):
 
 
 @every
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(base=base_lrs, total=totals, per_epoch=epochs, warm=st.integers(0, 5))
 def test_holds_after_the_end_and_never_rises(name, base, total, per_epoch, warm):
     schedule = ALL[name](base)
@@ -66,7 +66,7 @@ def test_holds_after_the_end_and_never_rises(name, base, total, per_epoch, warm)
 
 
 @every
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(base=base_lrs, total=totals, per_epoch=epochs)
 def test_is_a_pure_function(name, base, total, per_epoch):
     rates = ALL[name](base).simulate(total, per_epoch)
@@ -76,7 +76,7 @@ def test_is_a_pure_function(name, base, total, per_epoch):
 
 
 @pytest.mark.parametrize("name", ["constant", "polynomial", "cosine", "wsd", "plateau"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(total=totals, per_epoch=epochs, warm=st.integers(0, 4))
 def test_by_epoch_takes_the_value_of_the_epochs_first_step(name, total, per_epoch, warm):
     fine = FALLING[name](0.1).warmup(warm, unit="epoch")
@@ -97,7 +97,7 @@ def test_the_first_step_is_never_zero_without_a_start():
     assert schedule.warmup(5, unit="epoch").by("epoch").lr(0, 100, 10) == 1e-5 / 50
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     base=base_lrs,
     part=st.floats(0, 1),
