@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
 
 from renaissance import _native
 from renaissance import nn as layers
@@ -195,7 +196,6 @@ def _scan(task: Task, sample: tuple[Any, Tensor]) -> Scan:
             buffer.copy_(buffers[name])
     check_random(found, seeded=task.seed_given)
     if found.output_shape is not None and recipe.train is not None:
-        recipe.loss.check_target(sample[1].numpy(), found.output_shape)
         _check_label_range(recipe.loss, recipe.train, found.output_shape)
     return found
 
@@ -218,6 +218,8 @@ def _one_pass(
     except RuntimeError as error:
         shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"the model does not take samples of shape {shape}: {error}") from error
+    if isinstance(output, Tensor):
+        recipe.loss.check_target(y.cpu().numpy(), tuple(output.shape))
     return output, recipe.loss.function(device)(output, y)[0]
 
 
@@ -260,7 +262,8 @@ def _assemble(task: Task, options: CompileOptions, found: Scan | None, swapped: 
         threads=task.threads,
     )
     updater.scalars.write(seed=task.seed)
-    layers.bind_dropouts(module, memory.region("S"))
+    # A tensor of its own over S: autograd must not count what is written beside it in the arena.
+    layers.bind_dropouts(module, from_dlpack(memory.region("S")))
     passes = Passes(module, recipe.loss.function(task.device), metrics, precision)
     parameters = [module.get_parameter(segment.name) for segment in plan.parameters]
 
@@ -285,7 +288,8 @@ def _speed_up(executor: StepExecutor, task: Task, options: CompileOptions) -> No
         if passes.forward is not None:
             names = [metric.name for metric in passes.metrics]
             label = recipe.train.sample_spec().label
-            passes.head = classifier_head(recipe.loss, names, label)
+            scalars = executor.memory.region("S")
+            passes.head = classifier_head(task.model, recipe.loss, names, label, scalars)
             executor.how = "fused"
             return
     if options.compile_model == "auto":

@@ -117,10 +117,11 @@ class CapturedExecutor(StepExecutor):
 
     def _capture(self, inputs: InputSlots, variant: Variant) -> torch.cuda.CUDAGraph:
         x, y = inputs.x[: variant.samples], inputs.y[: variant.samples]
+        scratch = torch.zeros_like(self.tally.window)
         self.mode(True)
 
         def warm() -> None:
-            loss, _, _ = self.train_pass(x, y)
+            loss, _ = self.train_pass(x, y, scratch)
             torch.autograd.grad(loss, self.parameters, grad_outputs=self._seed, allow_unused=True)
 
         def body() -> None:
@@ -134,15 +135,16 @@ class CapturedExecutor(StepExecutor):
 
     def _capture_test(self, inputs: InputSlots, samples: int) -> torch.cuda.CUDAGraph:
         x, y = inputs.x[:samples], inputs.y[:samples]
+        scratch = torch.zeros_like(self.tally.window)
         self.mode(False)
 
         def warm() -> None:
             with torch.no_grad():
-                self.test_pass(x, y)
+                self.test_pass(x, y, scratch)
 
         def body() -> None:
             with torch.no_grad():
-                self.tally.test.add_(self.test_pass(x, y))
+                self.test_pass(x, y, self.tally.test)
 
         return self._graph(warm, body)
 

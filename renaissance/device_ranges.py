@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class DeviceRanges:
         self._averages = _average_arguments(memory) if has("E") else None
         self._num_shadow_bytes = memory.region("B'").nbytes if has("B'") else 0
         self._first_chunk = on_device(tables.first_chunk, memory.device)
+        self._side = torch.cuda.Stream(memory.device)
         self._nominal = scalars.view("nominal").float()  # weight of a window that gives none
 
     def snapshot(self) -> None:
@@ -76,6 +78,23 @@ class DeviceRanges:
             tables.chunks.data_ptr(),
             tables.partials.data_ptr(),
         )
+
+    def run_in_order(self, ops: Sequence[RangeOp]) -> None:
+        """Several operations; updates of bias-like ranges run beside those of weights."""
+        stream, is_forked = torch.cuda.current_stream(), False
+        for op in ops:
+            if op.name.startswith("RANGE_UPDATE_BIASES"):
+                self._side.wait_stream(stream)
+                with torch.cuda.stream(self._side):
+                    self.run(op)
+                is_forked = True
+                continue
+            if is_forked and not op.name.startswith("RANGE_UPDATE"):
+                stream.wait_stream(self._side)
+                is_forked = False
+            self.run(op)
+        if is_forked:
+            stream.wait_stream(self._side)
 
     def run(self, op: RangeOp) -> None:
         """One operation of ``Updater.ops`` after the gather."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -67,6 +68,11 @@ class HostRanges:
             tables.partials.data_ptr(),
             self._threads,
         )
+
+    def run_in_order(self, ops: Sequence[RangeOp]) -> None:
+        """Several operations, one after the other."""
+        for op in ops:
+            self.run(op)
 
     def run(self, op: RangeOp) -> None:
         """One operation of ``Updater.ops`` after the gather."""

@@ -99,7 +99,8 @@ class Passes:
 
     Attributes:
         forward: A fused forward in the place of the module's, or None.
-        head: A fused ``(output, target) -> (loss sum, weight, sums)``, or None.
+        head: A fused ``(output, target, sums) -> (loss sum, weight)`` that adds to the sums
+            itself, or None.
     """
 
     forward: Forward | None = None
@@ -125,13 +126,13 @@ class Passes:
             _device_type(x), dtype=dtype, enabled=dtype is not None, cache_enabled=False
         )
 
-    def train(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss sum (differentiable), loss weight (0-d float32) and all sums (float64)."""
-        return self._sums(x, y)
+    def train(self, x: Any, y: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss sum (differentiable) and loss weight, 0-d float32; a batch's sums join `sums`."""
+        return self._sums(x, y, sums)
 
-    def test(self, x: Any, y: Tensor) -> Tensor:
-        """The sums of an evaluation batch: loss sum, weight, metric sum, count ... (float64)."""
-        return self._sums(x, y)[2]
+    def test(self, x: Any, y: Tensor, sums: Tensor) -> None:
+        """Add the sums of a batch: loss sum, weight, metric sum, count ... (float64)."""
+        self._sums(x, y, sums)
 
     def predict(self, x: Any) -> Tensor:
         """Raw outputs in float32."""
@@ -139,16 +140,17 @@ class Passes:
         result: Tensor = output.float() if torch.is_floating_point(output) else output
         return result
 
-    def _sums(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _sums(self, x: Any, y: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
         output = self.output(x)
         if self.head is not None:
-            return self.head(output, y)
+            return self.head(output, y, sums)
         loss_sum, weight = self.loss(output, y)
-        sums = [loss_sum.detach(), weight]
+        found = [loss_sum.detach(), weight]
         with torch.no_grad():
             for metric in self.metrics:
-                sums += metric.function(output, y)
-        return loss_sum, weight, torch.stack([s.double() for s in sums])
+                found += metric.function(output, y)
+            sums.add_(torch.stack([one.double() for one in found]))
+        return loss_sum, weight
 
 
 def _device_type(x: Any) -> str:
@@ -265,11 +267,10 @@ class StepExecutor:
         """The device work of `micro_step`, nothing of it on the host: what a graph holds."""
         if first:
             self.updater.snapshot_buffers()
-        loss_sum, weight, sums = self.train_pass(x, y)
+        loss_sum, weight = self.train_pass(x, y, self.tally.window)
         gradients = torch.autograd.grad(
             loss_sum, self.parameters, grad_outputs=self._seed, allow_unused=True
         )
-        self.tally.window.add_(sums)
         self.updater.gather(gradients, accumulate=not first, weight=weight)
         if last:
             self.updater.finish()
@@ -283,7 +284,7 @@ class StepExecutor:
         """Add an evaluation batch to the tally's row "test"."""
         self.mode(False)
         with torch.no_grad():
-            self.tally.test.add_(self.test_pass(batch.x, batch.y))
+            self.test_pass(batch.x, batch.y, self.tally.test)
 
     def predict_step(self, batch: Batch) -> Tensor:
         """Outputs of a batch, float32; the caller owns them."""

@@ -119,9 +119,7 @@ class Updater:
 
     def finish(self) -> None:
         """The window's decision, then updates, averages and buffers accordingly."""
-        for op in self.ops:
-            if op.name not in BEFORE_DECISION:
-                self._ranges.run(op)
+        self._ranges.run_in_order([op for op in self.ops if op.name not in BEFORE_DECISION])
 
     def exchange_ema(self) -> None:
         """Swap E with W and B and round A anew; the same call again restores every bit."""

@@ -1,6 +1,6 @@
 """What compile puts in the place of a whole forward on CUDA, where it knows something faster.
 
-A multi-layer perceptron in 16 bits runs as one kernel a layer and one for its loss; everything else
+A multi-layer perceptron in 16 bits runs as one kernel a layer and one for its loss; all else
 goes through torch.compile. Hooks on the layers do not run then, as in any captured step.
 """
 
@@ -13,9 +13,7 @@ import torch
 from torch import Tensor, nn
 
 Forward = Callable[[Tensor], Tensor]
-Head = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-
-MAX_CLASSES = 8192
+Head = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Forward | None:
@@ -44,25 +42,37 @@ def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Forward | None:
     return forward
 
 
-def classifier_head(loss: Any, metric_names: Sequence[str], labels: Any) -> Head | None:
-    """Cross-entropy and accuracy in one kernel, for class numbers without weights, else None."""
-    settings = loss.settings
+def classifier_head(
+    module: nn.Module, loss: Any, metric_names: Sequence[str], label: Any, scalars: Tensor
+) -> Head | None:
+    """Cross-entropy and accuracy in one kernel, for class numbers without weights, else None.
+
+    Args:
+        module: Whose last layer gives the logits.
+        loss: The task's loss.
+        metric_names: The task's metrics beside it.
+        label: What the loader knows of its labels.
+        scalars: Region S.
+    """
+    settings, last = loss.settings, list(module.children())[-1]
     is_plain = (
         type(loss).__name__ == "CrossEntropyLoss"
         and settings.class_weights is None
         and list(metric_names) == ["accuracy"]
-        and labels is not None
-        and labels.shape == ()
-        and labels.low is not None
-        and labels.low >= 0
+        and label is not None
+        and label.shape == ()
+        and label.low is not None
+        and label.low >= 0
     )
-    if not is_plain:
+    if not is_plain or not isinstance(last, nn.Linear):
         return None
-    from renaissance.nn.fused_loss import cross_entropy_sums
+    from renaissance.nn.fused_loss import MAX_CLASSES, classify
 
+    if int(last.out_features) > MAX_CLASSES:
+        return None
     smoothing = float(settings.label_smoothing)
 
-    def head(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return cross_entropy_sums(output, target, smoothing)
+    def head(output: Tensor, target: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+        return classify(output, target, smoothing=smoothing, scalars=scalars, sums=sums)
 
     return head
