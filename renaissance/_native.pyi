@@ -21,6 +21,11 @@ OPERATION_BYTES: int
 
 class PictureError(ValueError): ...
 
+class Scratch:
+    def __init__(self) -> None: ...
+    @property
+    def capacity(self) -> int: ...
+
 class Program:
     def __init__(self, text: bytes) -> None: ...
     @property
@@ -42,6 +47,7 @@ class Program:
         dtype: int,
         layout: int,
         channels: int,
+        scratch: Scratch,
     ) -> None: ...
     def crop_of(
         self, height: int, width: int, key: int, epoch: int, id: int

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from renaissance import _native
 from renaissance.data.program import compile_program
 from renaissance.random import AUGMENT, derive
 
@@ -47,6 +48,7 @@ def run(program, x, ids=None, *, seed=1, epoch=0, **output):
         DTYPES[dtype],
         LAYOUTS[layout],
         channels,
+        _native.Scratch(),
     )
     return out if layout == "nchw" else out.permute(0, 3, 1, 2)
 

@@ -78,6 +78,15 @@ Sink::Sink(void* out, const OutputSpec& spec, int channels, int height, int widt
 Sink::Sink(float* out, i64 plane, i64 line, int channels)
     : out_(out), plane_(plane), row_(line), channels_(channels) {}
 
+BlockOut Sink::block() const {
+  BlockOut out;
+  const i64 bytes = plane_ * (dtype_ == FLOAT32 ? 4 : 2);
+  for (int c = 0; c < channels_; ++c) out.planes[c] = static_cast<char*>(out_) + c * bytes;
+  out.row = row_;
+  out.dtype = dtype_;
+  return out;
+}
+
 void Sink::begin(int row, float** planes) const {
   for (int c = 0; c < channels_; ++c)
     planes[c] = line_ ? line_ + i64(c) * width_ : static_cast<float*>(out_) + c * plane_ + row * row_;
@@ -143,6 +152,7 @@ void Canvas::flip_y() {
 
 void Canvas::pad(int left, int top, int right, int bottom, u32 mode, int operation) {
   settle();
+  note_fill(operation);
   y_.pad(top, bottom, mode, operation);
   x_.pad(left, right, mode, operation);
 }
@@ -154,12 +164,20 @@ void Canvas::affine(const Affine& map, u32 flags, int operation) {
     return;
   }
   settle();
+  note_fill(operation);
   sampling_ = Sampling::affine;
   map_ = map;
   affine_flags_ = flags;
   affine_operation_ = operation;
   after_y_ = Axis(y_.size());
   after_x_ = Axis(x_.size());
+}
+
+void Canvas::note_fill(int operation) {
+  for (int c = 0; c < channels_; ++c) {
+    const float fill = operations_[operation].value[c];
+    has_whole_fills_ = has_whole_fills_ && fill >= 0.0f && fill <= 255.0f && fill == floor_of(fill);
+  }
 }
 
 void Canvas::erase(const Box& box, const Operation& operation) {
@@ -217,6 +235,7 @@ void Canvas::replace(float* planes, int height, int width) {
   planes_ = planes;
   sampling_ = Sampling::none;
   colors_ = 0;
+  has_whole_fills_ = true;
   noise_ = false;
   normalize_ = nullptr;
   erasures_ = 0;

@@ -3,6 +3,7 @@
 // Index maps (pad, crop, flip), one resampling, the normalisation and erasing are only noted, and
 // happen together when `render` passes over the rows that are really wanted.
 #pragma once
+#include "blocks.h"
 #include "color_rows.h"
 #include "program.h"
 #include "rows.h"
@@ -66,7 +67,10 @@ class Sink {
   Sink(void* out, const OutputSpec& spec, int channels, int height, int width, Scratch& scratch);
   // Float planes at out + channel * plane + row * line.
   Sink(float* out, i64 plane, i64 line, int channels);
-  void begin(int row, float** planes) const;      // where to put the row
+  // Whether rows can be written where they belong, as a block in the wanted type.
+  bool is_direct() const { return !interleaved_; }
+  BlockOut block() const;
+  void begin(int row, float** planes) const;      // where to put one row of floats
   void end(int row, float* const* planes) const;  // it is there
 
  private:
@@ -122,26 +126,40 @@ class Canvas {
     if (sampling_ != Sampling::none || colors_ || normalize_ || erasures_) floats();
   }
   bool is_settled() const;
+  void note_fill(int operation);
   void start(Pass& pass) const;
   void start_plain(Pass& pass) const;
   void start_affine(Pass& pass) const;
   void start_resize(Pass& pass) const;
-  void affine_row_at(int row, Pass& pass, float* const* planes) const;
-  void resize_row(int row, const Pass& pass, float* const* planes) const;
-  bool fills_are_bytes() const;
   template <class T>
-  void fill_bordered(T* plane, int stride, int channel) const;
-  void plain_row(int row, const Pass& pass, float* const* planes) const;
-  void border(int from, int to, int source_row, const Pass& pass, float* const* planes) const;
-  void fill(int from, int to, int code, const Pass& pass, float* const* planes) const;
-  void erase_row(int row, float* const* planes) const;
+  void start_planes(Pass& pass, const T** planes) const;
+  // Rows [row, row + rows) that the index maps show, as planes of T, rows `stride` apart.
+  template <class T>
+  void show(int row, int rows, const Pass& pass, T* const* planes, i64 stride) const;
+  template <class T>
+  void show_inner(int source_row, int rows, T* const* planes, i64 stride) const;
+  template <class T>
+  void show_border(int source_row, const Pass& pass, T* const* row) const;
+  template <class T>
+  void show_plain(int row, int rows, const Pass& pass, T* const* planes, i64 stride) const;
+  template <class T>
+  void show_line(int row, const Pass& pass, T* const* line) const;
+  template <class T>
+  bool is_straight(const T* base) const;
+  // Rows [row, row + rows) of the result, before colour; a resize makes single rows of floats.
+  void produce(int row, int rows, Pass& pass, const BlockOut& out) const;
+  template <class T>
+  void plain(int row, int rows, Pass& pass, const BlockOut& out) const;
+  void resize_row(int row, const Pass& pass, float* const* planes) const;
+  void erase(int row, int rows, const BlockOut& out) const;
 
   const Operation* operations_;
   SampleKey who_;
   Scratch& scratch_;
   Pixels pixels_;
   int channels_;
-  Axis y_, x_;              // index maps of the pixels
+  Axis y_, x_;  // index maps of the pixels
+  bool has_whole_fills_ = true;  // what they fill with are whole levels 0-255
   float* planes_ = nullptr;  // of a canvas of floats
   Sampling sampling_ = Sampling::none;
   Axis after_y_, after_x_;  // index maps of the resampled picture, never padded

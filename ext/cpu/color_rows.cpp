@@ -85,7 +85,7 @@ const ColorKernels& portable_colors() {
 }
 
 const ColorKernels& color_kernels() {
-  return &row_kernels() == &portable_rows() ? portable_colors() : *avx2_colors();
+  return simd_in_use() ? *avx2_colors() : portable_colors();
 }
 
 }  // namespace rn

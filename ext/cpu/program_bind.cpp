@@ -51,8 +51,7 @@ Pictures pictures(u64 address, const std::vector<i64>& shape, const std::vector<
 
 // Runs the program on the pictures at `ids`, one after the other, on this thread.
 void run(const Program& program, const Pictures& from, u64 ids, i64 count, u64 key, u32 epoch,
-         u64 out, const OutputSpec& spec) {
-  Scratch scratch;
+         u64 out, const OutputSpec& spec, Scratch& scratch) {
   const i64* id = reinterpret_cast<const i64*>(ids);
   const std::size_t bytes = program.output_bytes(spec);
   for (i64 k = 0; k < count; ++k) {
@@ -72,6 +71,9 @@ void bind_program(py::module_& m) {
   m.def("use_simd", &use_simd, py::arg("wanted"),
         "Vector kernels for pixels where the machine has them, or portable ones; the same bits. "
         "Returns whether vector kernels are in use now.");
+  py::class_<Scratch>(m, "Scratch", "Memory of one thread that runs programs; grows, never shrinks.")
+      .def(py::init<>())
+      .def_property_readonly("capacity", &Scratch::capacity);
   py::class_<Program>(m, "Program", "A compiled chain of transforms.")
       .def(py::init([](const py::bytes& text) { return Program(std::string(text)); }), py::arg("text"))
       .def_property_readonly("channels", &Program::channels)
@@ -81,14 +83,14 @@ void bind_program(py::module_& m) {
           "run",
           [](const Program& program, u64 address, const std::vector<i64>& shape,
              const std::vector<i64>& strides, u64 ids, i64 count, u64 key, u32 epoch, u64 out,
-             i32 dtype, i32 layout, int channels) {
+             i32 dtype, i32 layout, int channels, Scratch& scratch) {
             const Pictures from = pictures(address, shape, strides);
             py::gil_scoped_release free;
-            run(program, from, ids, count, key, epoch, out, {dtype, layout, channels});
+            run(program, from, ids, count, key, epoch, out, {dtype, layout, channels}, scratch);
           },
           py::arg("pictures"), py::arg("shape"), py::arg("strides"), py::arg("ids"),
           py::arg("count"), py::arg("key"), py::arg("epoch"), py::arg("out"), py::arg("dtype"),
-          py::arg("layout"), py::arg("channels"),
+          py::arg("layout"), py::arg("channels"), py::arg("scratch"),
           "Pictures (H, W, C) uint8 at int64 ids, on the calling thread; out holds count samples.")
       .def(
           "crop_of",

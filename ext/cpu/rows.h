@@ -1,19 +1,9 @@
 // Kernels over one row of pixels, portable and AVX2 with equal bits; chosen at run time.
 #pragma once
 #include "renaissance/convert.h"
-#include "renaissance/view.h"
+#include "renaissance/portable.h"
 
 namespace rn {
-
-// One output row of a resampling: pixel i is column first + i * step of the affine grid.
-struct AffineRow {
-  RowMap map;
-  float center;       // column of the grid's centre
-  int first, step, count;
-  float height, width;  // of the source
-  int stride;           // elements between rows of the bordered planes
-  bool nearest;
-};
 
 // One axis of a resize: output pixel o is the sum of count[o] input pixels from first[o] on.
 struct Taps {
@@ -24,21 +14,9 @@ struct Taps {
 };
 
 struct RowKernels {
-  // out[i] = src[i * stride] * scale + shift; stride may be negative.
-  void (*bytes)(const u8* src, i64 stride, int count, float scale, float shift, float* out);
-  // The same for interleaved RGB, three planes out; step is 1 or -1.
-  void (*rgb)(const u8* src, int step, int count, const float* scale, const float* shift,
-              float* const* out);
-  // out[i] = src[i * step] * scale + shift; step is 1 or -1.
-  void (*floats)(const float* src, int step, int count, float scale, float shift, float* out);
   // In place: x[i] = x[i] * scale + shift.
   void (*scale)(float* x, int count, float scale, float shift);
-  // Resampling from planes that have one row and column of fill before the picture and two after;
-  // `pairs` holds a byte and the one below it in each element.
-  void (*affine_pairs)(const AffineRow& row, const u16* const* planes, int channels,
-                       const float* scale, const float* shift, float* const* out);
-  void (*affine_floats)(const AffineRow& row, const float* const* planes, int channels,
-                        const float* scale, const float* shift, float* const* out);
+  // out[i] = upper[i] | lower[i] << 8
   void (*pair_bytes)(const u8* upper, const u8* lower, int count, u16* out);
   void (*to_float16)(const float* src, int count, u16* out);
   void (*to_bfloat16)(const float* src, int count, u16* out);
@@ -57,5 +35,6 @@ struct RowKernels {
 const RowKernels& portable_rows();
 const RowKernels* avx2_rows();  // nullptr where the machine or the compiler has no AVX2
 const RowKernels& row_kernels();
+bool simd_in_use();
 
 }  // namespace rn

@@ -14,10 +14,6 @@ RN_AVX2 inline __m256 widen(__m128i eight_bytes) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight_bytes));
 }
 
-RN_AVX2 inline __m256 reversed(__m256 x) {
-  return _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0));
-}
-
 RN_AVX2 inline __m256 scaled(__m256 x, __m256 scale, __m256 shift) {
   return _mm256_add_ps(_mm256_mul_ps(x, scale), shift);
 }
@@ -25,163 +21,11 @@ RN_AVX2 inline __m256 scaled(__m256 x, __m256 scale, __m256 shift) {
 // The groups of eight that cover [0, count): 0, 8, ..., count - 8.
 inline int next_group(int i, int count) { return i + 8 >= count ? count : (i + 16 > count ? count - 8 : i + 8); }
 
-RN_AVX2 void bytes(const u8* src, i64 stride, int count, float scale, float shift, float* out) {
-  if (count < 8 || (stride != 1 && stride != -1)) {
-    portable_rows().bytes(src, stride, count, scale, shift, out);
-    return;
-  }
-  const __m256 a = _mm256_set1_ps(scale), b = _mm256_set1_ps(shift);
-  for (int i = 0; i < count; i = next_group(i, count)) {
-    const u8* at = stride == 1 ? src + i : src - i - 7;
-    __m256 x = widen(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at)));
-    if (stride != 1) x = reversed(x);
-    _mm256_storeu_ps(out + i, scaled(x, a, b));
-  }
-}
-
-// Where the eight bytes of each channel stand in 24 interleaved ones, read as bytes 0-15 and 8-23.
-#define RN_NONE static_cast<char>(-128)
-RN_AVX2 inline __m128i channel_of(__m128i low, __m128i high, int c) {
-  const __m128i from_low[3] = {
-      _mm_setr_epi8(0, 3, 6, 9, 12, 15, RN_NONE, RN_NONE, 0, 0, 0, 0, 0, 0, 0, 0),
-      _mm_setr_epi8(1, 4, 7, 10, 13, RN_NONE, RN_NONE, RN_NONE, 0, 0, 0, 0, 0, 0, 0, 0),
-      _mm_setr_epi8(2, 5, 8, 11, 14, RN_NONE, RN_NONE, RN_NONE, 0, 0, 0, 0, 0, 0, 0, 0)};
-  const __m128i from_high[3] = {
-      _mm_setr_epi8(RN_NONE, RN_NONE, RN_NONE, RN_NONE, RN_NONE, RN_NONE, 10, 13, 0, 0, 0, 0, 0, 0, 0, 0),
-      _mm_setr_epi8(RN_NONE, RN_NONE, RN_NONE, RN_NONE, RN_NONE, 8, 11, 14, 0, 0, 0, 0, 0, 0, 0, 0),
-      _mm_setr_epi8(RN_NONE, RN_NONE, RN_NONE, RN_NONE, RN_NONE, 9, 12, 15, 0, 0, 0, 0, 0, 0, 0, 0)};
-  return _mm_or_si128(_mm_shuffle_epi8(low, from_low[c]), _mm_shuffle_epi8(high, from_high[c]));
-}
-#undef RN_NONE
-
-RN_AVX2 void rgb(const u8* src, int step, int count, const float* scale, const float* shift,
-                 float* const* out) {
-  if (count < 8) {
-    portable_rows().rgb(src, step, count, scale, shift, out);
-    return;
-  }
-  const __m256 a[3] = {_mm256_set1_ps(scale[0]), _mm256_set1_ps(scale[1]), _mm256_set1_ps(scale[2])};
-  const __m256 b[3] = {_mm256_set1_ps(shift[0]), _mm256_set1_ps(shift[1]), _mm256_set1_ps(shift[2])};
-  float* const planes[3] = {out[0], out[1], out[2]};
-  for (int i = 0; i < count; i = next_group(i, count)) {
-    const u8* at = step == 1 ? src + 3 * i : src - 3 * (i + 7);
-    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-    const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + 8));
-    for (int c = 0; c < 3; ++c) {
-      __m256 x = widen(channel_of(low, high, c));
-      if (step != 1) x = reversed(x);
-      _mm256_storeu_ps(planes[c] + i, scaled(x, a[c], b[c]));
-    }
-  }
-}
-
-RN_AVX2 void floats(const float* src, int step, int count, float scale, float shift, float* out) {
-  if (count < 8) {
-    portable_rows().floats(src, step, count, scale, shift, out);
-    return;
-  }
-  const __m256 a = _mm256_set1_ps(scale), b = _mm256_set1_ps(shift);
-  for (int i = 0; i < count; i = next_group(i, count)) {
-    const __m256 x = step == 1 ? _mm256_loadu_ps(src + i) : reversed(_mm256_loadu_ps(src - i - 7));
-    _mm256_storeu_ps(out + i, scaled(x, a, b));
-  }
-}
-
 RN_AVX2 void scale_row(float* x, int count, float scale, float shift) {
   const __m256 a = _mm256_set1_ps(scale), b = _mm256_set1_ps(shift);
   int i = 0;
   for (; i + 8 <= count; i += 8) _mm256_storeu_ps(x + i, scaled(_mm256_loadu_ps(x + i), a, b));
   for (; i < count; ++i) x[i] = x[i] * scale + shift;
-}
-
-struct Place {
-  __m256 fx, fy;
-  __m256i at;
-};
-
-// Source positions of columns i ... i + 7; `at` is the element of the upper left neighbour.
-template <bool nearest>
-RN_AVX2 inline Place place_of(const AffineRow& row, int i) {
-  const __m256i lane = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
-                                          _mm256_set1_epi32(row.step));
-  const __m256i column = _mm256_add_epi32(_mm256_set1_epi32(row.first + i * row.step), lane);
-  const __m256 x = _mm256_sub_ps(_mm256_cvtepi32_ps(column), _mm256_set1_ps(row.center));
-  const __m256 low = _mm256_set1_ps(-1.0f);
-  __m256 sx = scaled(x, _mm256_set1_ps(row.map.ax), _mm256_set1_ps(row.map.bx));
-  __m256 sy = scaled(x, _mm256_set1_ps(row.map.ay), _mm256_set1_ps(row.map.by));
-  sx = _mm256_min_ps(_mm256_max_ps(sx, low), _mm256_set1_ps(row.width));
-  sy = _mm256_min_ps(_mm256_max_ps(sy, low), _mm256_set1_ps(row.height));
-  constexpr int mode = (nearest ? _MM_FROUND_TO_NEAREST_INT : _MM_FROUND_TO_NEG_INF) | _MM_FROUND_NO_EXC;
-  const __m256 left = _mm256_round_ps(sx, mode);
-  const __m256 top = _mm256_round_ps(sy, mode);
-  const __m256i one = _mm256_set1_epi32(1);
-  const __m256i y = _mm256_add_epi32(_mm256_cvttps_epi32(top), one);
-  const __m256i start = _mm256_add_epi32(_mm256_cvttps_epi32(left), one);
-  const __m256i at = _mm256_add_epi32(_mm256_mullo_epi32(y, _mm256_set1_epi32(row.stride)), start);
-  return {_mm256_sub_ps(sx, left), _mm256_sub_ps(sy, top), at};
-}
-
-RN_AVX2 inline __m256 mixed(__m256 a, __m256 b, __m256 weight) {
-  return _mm256_add_ps(a, _mm256_mul_ps(_mm256_sub_ps(b, a), weight));
-}
-
-template <bool nearest>
-RN_AVX2 void affine_pairs_of(const AffineRow& row, const u16* const* planes, int channels,
-                             const float* scale, const float* shift, float* const* out) {
-  const __m256i byte = _mm256_set1_epi32(0xff);
-  for (int i = 0; i < row.count; i = next_group(i, row.count)) {
-    const Place place = place_of<nearest>(row, i);
-    for (int c = 0; c < channels; ++c) {
-      const __m256i four = _mm256_i32gather_epi32(reinterpret_cast<const int*>(planes[c]), place.at, 2);
-      __m256 value = _mm256_cvtepi32_ps(_mm256_and_si256(four, byte));
-      if (!nearest) {
-        const __m256 v10 = _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(four, 8), byte));
-        const __m256 v01 = _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(four, 16), byte));
-        const __m256 v11 = _mm256_cvtepi32_ps(_mm256_srli_epi32(four, 24));
-        value = mixed(mixed(value, v01, place.fx), mixed(v10, v11, place.fx), place.fy);
-      }
-      _mm256_storeu_ps(out[c] + i, scaled(value, _mm256_set1_ps(scale[c]), _mm256_set1_ps(shift[c])));
-    }
-  }
-}
-
-void affine_pairs(const AffineRow& row, const u16* const* planes, int channels, const float* scale,
-                  const float* shift, float* const* out) {
-  if (row.count < 8)
-    portable_rows().affine_pairs(row, planes, channels, scale, shift, out);
-  else if (row.nearest)
-    affine_pairs_of<true>(row, planes, channels, scale, shift, out);
-  else
-    affine_pairs_of<false>(row, planes, channels, scale, shift, out);
-}
-
-template <bool nearest>
-RN_AVX2 void affine_floats_of(const AffineRow& row, const float* const* planes, int channels,
-                              const float* scale, const float* shift, float* const* out) {
-  for (int i = 0; i < row.count; i = next_group(i, row.count)) {
-    const Place place = place_of<nearest>(row, i);
-    for (int c = 0; c < channels; ++c) {
-      const float* plane = planes[c];
-      __m256 value = _mm256_i32gather_ps(plane, place.at, 4);
-      if (!nearest) {
-        const __m256 v01 = _mm256_i32gather_ps(plane + 1, place.at, 4);
-        const __m256 v10 = _mm256_i32gather_ps(plane + row.stride, place.at, 4);
-        const __m256 v11 = _mm256_i32gather_ps(plane + row.stride + 1, place.at, 4);
-        value = mixed(mixed(value, v01, place.fx), mixed(v10, v11, place.fx), place.fy);
-      }
-      _mm256_storeu_ps(out[c] + i, scaled(value, _mm256_set1_ps(scale[c]), _mm256_set1_ps(shift[c])));
-    }
-  }
-}
-
-void affine_floats(const AffineRow& row, const float* const* planes, int channels,
-                   const float* scale, const float* shift, float* const* out) {
-  if (row.count < 8)
-    portable_rows().affine_floats(row, planes, channels, scale, shift, out);
-  else if (row.nearest)
-    affine_floats_of<true>(row, planes, channels, scale, shift, out);
-  else
-    affine_floats_of<false>(row, planes, channels, scale, shift, out);
 }
 
 RN_AVX2 void pair_bytes(const u8* upper, const u8* lower, int count, u16* out) {
@@ -332,9 +176,8 @@ void interleave(const float* const* src, int planes, int channels, int count, fl
 }  // namespace
 
 const RowKernels* avx2_rows() {
-  static const RowKernels kernels = {
-      bytes,       rgb,      floats,   scale_row,   affine_pairs, affine_floats, pair_bytes,
-      float16,     bfloat16, blend_bytes, blend_floats, reduce_rgb, reduce_plane, interleave};
+  static const RowKernels kernels = {scale_row,  pair_bytes,   float16,    bfloat16, blend_bytes,
+                                     blend_floats, reduce_rgb, reduce_plane, interleave};
   static const bool there = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
   return there ? &kernels : nullptr;
 }

@@ -97,6 +97,22 @@ RN_HD float within(float coordinate, float size) {
   return coordinate > size ? size : coordinate;
 }
 
+// Where one pixel of a row comes from: its upper left neighbour and how far beyond it; for
+// `nearest` that neighbour alone.
+struct Place {
+  i32 top, left;
+  float fy, fx;
+};
+
+RN_HD Place place_of(const RowMap& map, i32 column, i32 height, i32 width, bool nearest) {
+  const float x = static_cast<float>(column) - static_cast<float>(width - 1) * 0.5f;
+  const float sx = within(map.ax * x + map.bx, static_cast<float>(width));
+  const float sy = within(map.ay * x + map.by, static_cast<float>(height));
+  const float left = nearest ? round_even(sx) : floor_of(sx);
+  const float top = nearest ? round_even(sy) : floor_of(sy);
+  return {static_cast<i32>(top), static_cast<i32>(left), sy - top, sx - left};
+}
+
 RN_HD float bilinear(float v00, float v01, float v10, float v11, float fx, float fy) {
   const float top = v00 + (v01 - v00) * fx;
   const float bottom = v10 + (v11 - v10) * fx;

@@ -1,0 +1,337 @@
+// The block kernels for AVX2 and F16C: eight pixels at a time, the same operations in the same
+// order as blocks.cpp, no fused multiply-add. Where a row is not a whole number of groups, its last
+// group overlaps the one before; rows shorter than one group are left to the portable kernels.
+#include "blocks.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+#define RN_AVX2 __attribute__((target("avx2,f16c")))
+#define RN_INLINE RN_AVX2 __attribute__((always_inline)) inline
+
+namespace rn {
+namespace {
+
+RN_INLINE __m256 widen(__m128i eight_bytes) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight_bytes));
+}
+
+RN_INLINE __m256 scaled(__m256 x, __m256 scale, __m256 shift) {
+  return _mm256_add_ps(_mm256_mul_ps(x, scale), shift);
+}
+
+template <i32 dtype>
+RN_INLINE void store(void* plane, i64 at, __m256 x) {
+  if (dtype == FLOAT32) {
+    _mm256_storeu_ps(static_cast<float*>(plane) + at, x);
+    return;
+  }
+  __m128i half;
+  if (dtype == FLOAT16) {
+    half = _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
+  } else {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i high = _mm256_srli_epi32(up, 16);
+    half = _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+  }
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<u16*>(plane) + at), half);
+}
+
+// Groups of eight cover a row at 0, 8, ..., last = count - 8.
+inline int next_group(int i, int last) { return i + 8 < last ? i + 8 : last; }
+
+RN_INLINE __m256 eight(const u8* at) {
+  return widen(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at)));
+}
+RN_INLINE __m256 eight(const float* at) { return _mm256_loadu_ps(at); }
+
+template <i32 dtype, class T>
+RN_AVX2 void convert_as(const T* source, i64 count, float scale, float shift, void* out) {
+  const __m256 a = _mm256_set1_ps(scale), b = _mm256_set1_ps(shift);
+  i64 i = 0;
+  for (; i + 32 <= count; i += 32) {
+    store<dtype>(out, i, scaled(eight(source + i), a, b));
+    store<dtype>(out, i + 8, scaled(eight(source + i + 8), a, b));
+    store<dtype>(out, i + 16, scaled(eight(source + i + 16), a, b));
+    store<dtype>(out, i + 24, scaled(eight(source + i + 24), a, b));
+  }
+  for (; i + 8 <= count; i += 8) store<dtype>(out, i, scaled(eight(source + i), a, b));
+  for (; i < count; ++i)
+    put(out, i, dtype, static_cast<float>(source[i]) * scale + shift);
+}
+
+template <class T>
+RN_AVX2 void convert(const T* source, i64 count, float scale, float shift, i32 dtype, void* out) {
+  if (dtype == FLOAT32)
+    convert_as<FLOAT32>(source, count, scale, shift, out);
+  else if (dtype == FLOAT16)
+    convert_as<FLOAT16>(source, count, scale, shift, out);
+  else
+    convert_as<BFLOAT16>(source, count, scale, shift, out);
+}
+
+RN_INLINE __m128i load16(const u8* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); }
+RN_INLINE void store16(u8* at, __m128i x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(at), x); }
+
+RN_INLINE __m128i reversed16(__m128i x) {
+  return _mm_shuffle_epi8(x, _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
+}
+
+template <bool mirrored>
+RN_AVX2 void split_planes(const BytesIn& in, u8* const* planes, i64 out_row) {
+  const int rows = in.rows, last = in.count - 16;
+  const i64 row = in.row;
+  for (int c = 0; c < in.channels; ++c) {
+    const u8* from = in.source + c * in.channel;
+    u8* to = planes[c];
+    for (int r = 0; r < rows; ++r, from += row, to += out_row)
+      for (int i = 0;; i = i + 16 < last ? i + 16 : last) {
+        store16(to + i, mirrored ? reversed16(load16(from - i - 15)) : load16(from + i));
+        if (i == last) break;
+      }
+  }
+}
+
+// Which of 16 bytes go where for channel c of interleaved pixels: part k of three 16-byte parts.
+RN_INLINE __m128i rgb_mask(int c, int k) {
+  alignas(16) i8 mask[16] = {};
+  for (int i = 0; i < 16; ++i) {
+    const int at = 3 * i + c - 16 * k;
+    mask[i] = static_cast<i8>(at >= 0 && at < 16 ? at : -128);
+  }
+  return _mm_load_si128(reinterpret_cast<const __m128i*>(mask));
+}
+
+template <bool mirrored>
+RN_AVX2 void split_rgb(const BytesIn& in, u8* const* planes, i64 out_row) {
+  __m128i mask[3][3];
+  u8* to[3];
+  for (int c = 0; c < 3; ++c) {
+    for (int k = 0; k < 3; ++k) mask[c][k] = rgb_mask(c, k);
+    to[c] = planes[c];
+  }
+  const int rows = in.rows, last = in.count - 16;
+  const u8* from = in.source;
+  i64 start = 0;
+  for (int r = 0; r < rows; ++r, from += in.row, start += out_row)
+    for (int i = 0;; i = i + 16 < last ? i + 16 : last) {
+      const u8* at = mirrored ? from - 3 * (i + 15) : from + 3 * i;
+      const __m128i p = load16(at), q = load16(at + 16), s = load16(at + 32);
+      for (int c = 0; c < 3; ++c) {
+        const __m128i x = _mm_or_si128(
+            _mm_or_si128(_mm_shuffle_epi8(p, mask[c][0]), _mm_shuffle_epi8(q, mask[c][1])),
+            _mm_shuffle_epi8(s, mask[c][2]));
+        store16(to[c] + start + i, mirrored ? reversed16(x) : x);
+      }
+      if (i == last) break;
+    }
+}
+
+void split(const BytesIn& in, u8* const* planes, i64 out_row) {
+  const bool is_rgb = in.channels == 3 && in.channel == 1;
+  if (in.count < 16)
+    portable_blocks().split(in, planes, out_row);
+  else if (in.pixel == 1)
+    split_planes<false>(in, planes, out_row);
+  else if (in.pixel == -1)
+    split_planes<true>(in, planes, out_row);
+  else if (is_rgb && in.pixel == 3)
+    split_rgb<false>(in, planes, out_row);
+  else if (is_rgb && in.pixel == -3)
+    split_rgb<true>(in, planes, out_row);
+  else
+    portable_blocks().split(in, planes, out_row);
+}
+
+// What all pixels of a resampling share. Element numbers are exact in float: below 2^24.
+struct Lanes {
+  __m256 right, bottom, stride;
+};
+
+RN_INLINE __m256i upper_left(const Lanes& lanes, __m256 sx, __m256 sy, __m256* fx, __m256* fy,
+                             bool nearest) {
+  const __m256 low = _mm256_set1_ps(-1.0f);
+  sx = _mm256_min_ps(_mm256_max_ps(sx, low), lanes.right);
+  sy = _mm256_min_ps(_mm256_max_ps(sy, low), lanes.bottom);
+  const __m256 left = nearest ? _mm256_round_ps(sx, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+                              : _mm256_floor_ps(sx);
+  const __m256 top = nearest ? _mm256_round_ps(sy, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+                             : _mm256_floor_ps(sy);
+  *fx = _mm256_sub_ps(sx, left);
+  *fy = _mm256_sub_ps(sy, top);
+  return _mm256_cvttps_epi32(_mm256_add_ps(_mm256_mul_ps(top, lanes.stride), left));
+}
+
+RN_INLINE __m256 mixed(__m256 a, __m256 b, __m256 weight) {
+  return _mm256_add_ps(a, _mm256_mul_ps(_mm256_sub_ps(b, a), weight));
+}
+
+RN_INLINE __m256 bilinear8(__m256 v00, __m256 v01, __m256 v10, __m256 v11, __m256 fx, __m256 fy) {
+  return mixed(mixed(v00, v01, fx), mixed(v10, v11, fx), fy);
+}
+
+// Gathers into a cleared register: into an undefined one they would wait for its last value.
+RN_INLINE __m256i gathered(const u16* origin, __m256i at) {
+  return _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), reinterpret_cast<const int*>(origin),
+                                     at, _mm256_set1_epi32(-1), 2);
+}
+RN_INLINE __m256 gathered(const float* origin, __m256i at) {
+  return _mm256_mask_i32gather_ps(_mm256_setzero_ps(), origin, at,
+                                  _mm256_castsi256_ps(_mm256_set1_epi32(-1)), 4);
+}
+
+// A byte as 2^23 + byte: differences of such numbers are those of the bytes, without conversions.
+RN_INLINE __m256 raised(__m256i bytes) {
+  return _mm256_castsi256_ps(_mm256_or_si256(bytes, _mm256_set1_epi32(0x4b000000)));
+}
+
+// `origin` is the element of the pixel (0, 0).
+RN_INLINE __m256 sample(const u16* origin, int, __m256i at, __m256 fx, __m256 fy, bool nearest) {
+  const __m256i byte = _mm256_set1_epi32(0xff);
+  const __m256 base = _mm256_set1_ps(8388608.0f);
+  const __m256i four = gathered(origin, at);
+  const __m256 v00 = raised(_mm256_and_si256(four, byte));
+  if (nearest) return _mm256_sub_ps(v00, base);
+  const __m256 v10 = raised(_mm256_and_si256(_mm256_srli_epi32(four, 8), byte));
+  const __m256 v01 = raised(_mm256_and_si256(_mm256_srli_epi32(four, 16), byte));
+  const __m256 v11 = raised(_mm256_srli_epi32(four, 24));
+  const __m256 top = _mm256_add_ps(_mm256_sub_ps(v00, base), _mm256_mul_ps(_mm256_sub_ps(v01, v00), fx));
+  const __m256 bottom =
+      _mm256_add_ps(_mm256_sub_ps(v10, base), _mm256_mul_ps(_mm256_sub_ps(v11, v10), fx));
+  return mixed(top, bottom, fy);
+}
+
+RN_INLINE __m256 sample(const float* origin, int stride, __m256i at, __m256 fx, __m256 fy,
+                        bool nearest) {
+  const __m256 v00 = gathered(origin, at);
+  if (nearest) return v00;
+  const __m256 v01 = gathered(origin + 1, at);
+  const __m256 v10 = gathered(origin + stride, at);
+  const __m256 v11 = gathered(origin + stride + 1, at);
+  return bilinear8(v00, v01, v10, v11, fx, fy);
+}
+
+constexpr int GROUPS = 8;  // of eight columns that are resampled together, row by row
+
+// The products of a few groups of columns with the map's two slopes, the same for every row.
+struct Columns {
+  float ax[GROUPS][8], ay[GROUPS][8];
+  int start[GROUPS], groups;
+};
+
+RN_AVX2 Columns columns_from(const AffineBlock& in, int first) {
+  Columns found;
+  found.groups = 0;
+  const float center = static_cast<float>(in.width - 1) * 0.5f;
+  for (int i = first; found.groups < GROUPS; i = next_group(i, in.count - 8)) {
+    const int k = found.groups++;
+    found.start[k] = i;
+    for (int j = 0; j < 8; ++j) {
+      const float x = static_cast<float>(in.first_x + (i + j) * in.step_x) - center;
+      found.ax[k][j] = in.map.m[0] * x;
+      found.ay[k][j] = in.map.m[3] * x;
+    }
+    if (i == in.count - 8) break;
+  }
+  return found;
+}
+
+template <i32 dtype, bool nearest, int channels, class T>
+RN_AVX2 void resample(const AffineBlock& in, const Columns& columns, const T* const* planes,
+                      const Scaling& scaling, const BlockOut& out) {
+  Lanes lanes;
+  lanes.right = _mm256_set1_ps(static_cast<float>(in.width));
+  lanes.bottom = _mm256_set1_ps(static_cast<float>(in.height));
+  lanes.stride = _mm256_set1_ps(static_cast<float>(in.stride));
+  const T* origin[channels];
+  void* plane[channels];
+  for (int c = 0; c < channels; ++c) {
+    origin[c] = planes[c] + in.stride + 1;
+    plane[c] = out.planes[c];
+  }
+  const Scaling s = scaling;
+  const int rows = in.rows, groups = columns.groups, stride = in.stride;
+  i64 to = 0;
+  for (int r = 0; r < rows; ++r, to += out.row) {
+    const RowMap map = row_map(in.map, in.first_y + r * in.step_y, in.height, in.width);
+    const __m256 bx = _mm256_set1_ps(map.bx), by = _mm256_set1_ps(map.by);
+    for (int k = 0; k < groups; ++k) {
+      __m256 fx, fy;
+      const __m256 sx = _mm256_add_ps(_mm256_loadu_ps(columns.ax[k]), bx);
+      const __m256 sy = _mm256_add_ps(_mm256_loadu_ps(columns.ay[k]), by);
+      const __m256i at = upper_left(lanes, sx, sy, &fx, &fy, nearest);
+      for (int c = 0; c < channels; ++c) {
+        const __m256 value = sample(origin[c], stride, at, fx, fy, nearest);
+        store<dtype>(plane[c], to + columns.start[k],
+                     scaled(value, _mm256_set1_ps(s.scale[c]), _mm256_set1_ps(s.shift[c])));
+      }
+    }
+  }
+}
+
+template <i32 dtype, bool nearest, class T>
+RN_AVX2 void resample(const AffineBlock& in, const T* const* planes, const Scaling& scaling,
+                      const BlockOut& out) {
+  for (int first = 0; first < in.count; first += 8 * GROUPS) {
+    const Columns columns = columns_from(in, first < in.count - 8 ? first : in.count - 8);
+    switch (in.channels) {
+      case 1: resample<dtype, nearest, 1>(in, columns, planes, scaling, out); break;
+      case 2: resample<dtype, nearest, 2>(in, columns, planes, scaling, out); break;
+      case 3: resample<dtype, nearest, 3>(in, columns, planes, scaling, out); break;
+      default: resample<dtype, nearest, 4>(in, columns, planes, scaling, out);
+    }
+  }
+}
+
+template <class T>
+void resample_as(const AffineBlock& in, const T* const* planes, const Scaling& scaling,
+                 const BlockOut& out) {
+  if (out.dtype == FLOAT32)
+    in.nearest ? resample<FLOAT32, true>(in, planes, scaling, out)
+               : resample<FLOAT32, false>(in, planes, scaling, out);
+  else if (out.dtype == FLOAT16)
+    in.nearest ? resample<FLOAT16, true>(in, planes, scaling, out)
+               : resample<FLOAT16, false>(in, planes, scaling, out);
+  else
+    in.nearest ? resample<BFLOAT16, true>(in, planes, scaling, out)
+               : resample<BFLOAT16, false>(in, planes, scaling, out);
+}
+
+// Left to the portable kernels: short rows, and planes whose elements float cannot count.
+bool is_unfit(const AffineBlock& in) {
+  return in.count < 8 || i64(in.height + 3) * in.stride > (1 << 24);
+}
+
+void affine_pairs(const AffineBlock& in, const Scaling& scaling, const BlockOut& out) {
+  if (is_unfit(in))
+    portable_blocks().affine_pairs(in, scaling, out);
+  else
+    resample_as(in, in.pairs, scaling, out);
+}
+
+void affine_floats(const AffineBlock& in, const Scaling& scaling, const BlockOut& out) {
+  if (is_unfit(in))
+    portable_blocks().affine_floats(in, scaling, out);
+  else
+    resample_as(in, in.planes, scaling, out);
+}
+
+}  // namespace
+
+const BlockKernels* avx2_blocks() {
+  static const BlockKernels kernels = {split, convert<u8>, convert<float>, affine_pairs,
+                                       affine_floats};
+  return &kernels;
+}
+
+}  // namespace rn
+
+#else
+
+namespace rn {
+const BlockKernels* avx2_blocks() { return nullptr; }
+}  // namespace rn
+
+#endif
