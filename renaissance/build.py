@@ -14,7 +14,8 @@ from torch.utils.dlpack import from_dlpack
 from renaissance import _native
 from renaissance import nn as layers
 from renaissance.data.loader import Loader
-from renaissance.init import Initializer, fill
+from renaissance.fills import Fill, fill
+from renaissance.init import Initializer
 from renaissance.losses import Loss
 from renaissance.memory import Memory, MemoryPlan
 from renaissance.metrics import resolve_metrics
@@ -73,6 +74,7 @@ class Built:
     scan: Scan | None
     swapped: list[str]
     initialised: int = 0
+    fills: tuple[Initializer, list[tuple[str, Fill]]] | None = None
 
     @property
     def has_ema(self) -> bool:
@@ -84,13 +86,12 @@ class Built:
 
     def initialise(self, initializer: Initializer, seed: int, device: torch.device) -> None:
         """Weights from Philox, fresh statistics, zero moments, EMA equal to the weights."""
-        rules = initializer.resolve(self.module)
-        for name, rule in rules:
-            target = self.memory.view("W", name)
-            drawn = torch.empty(target.shape, device=device)
-            fill(drawn, rule, seed, name)
-            target.copy_(drawn)
-        self.initialised = len(rules)
+        if self.fills is None or self.fills[0] != initializer:
+            # Once: a constant that training has moved could not be told from a start later.
+            self.fills = (initializer, initializer.resolve(self.module))
+        for name, rule in self.fills[1]:
+            fill(self.memory.view("W", name), rule, seed, name, device=device)
+        self.initialised = len(self.fills[1])
         self.memory.reset_statistics()
         for letter in self.moment_regions:
             self.memory.region(letter).zero_()

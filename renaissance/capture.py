@@ -112,8 +112,8 @@ class CapturedExecutor(StepExecutor):
                 self._test_graphs[variant.samples] = graph
 
     def _host_batch(self, loader: Loader) -> Batch:
-        with self._stream(loader, 0, 0, 0, 1, pin=False) as stream:
-            return own(next(stream))
+        stream = self.stream_of(loader, 0, pin=True)
+        return own(next(stream.rewind(0, 0, 1)))
 
     def _capture(self, inputs: InputSlots, variant: Variant) -> torch.cuda.CUDAGraph:
         x, y = inputs.x[: variant.samples], inputs.y[: variant.samples]
@@ -195,10 +195,8 @@ class CapturedExecutor(StepExecutor):
         steps: int | None = None,
     ) -> Iterator[Iterator[Any]]:
         self.stream.wait_stream(torch.cuda.current_stream())
-        with (
-            torch.cuda.stream(self.stream),
-            self._stream(loader, seed, epoch, start_step, steps, pin=True) as stream,
-        ):
+        with torch.cuda.stream(self.stream):
+            stream = self.stream_of(loader, seed, pin=True).rewind(epoch, start_step, steps)
             try:
                 yield self._staged(loader, stream)
             finally:
@@ -266,6 +264,7 @@ class CapturedExecutor(StepExecutor):
             return
         self._is_closed = True
         torch.cuda.synchronize()
+        super().close()
         STREAMS.give_back(self.stream)
         for graph in (*self._graphs.values(), *self._test_graphs.values()):
             graph.reset()

@@ -85,11 +85,12 @@ class Told:
 
     def optimizer(self, optimizer: Optimizer) -> Self:
         """The optimizer's description."""
-        return self._tell(optimizer=_expect(optimizer, Optimizer, "optimizer"))
+        return self._tell(optimizer=_expect(optimizer, Optimizer, "optimizer").ready())
 
     def scheduler(self, scheduler: Schedule) -> Self:
         """The schedule of the learning rate; without one the optimizer's ``lr`` is constant."""
-        return self._tell(scheduler=_expect(scheduler, Schedule, "scheduler"))
+        checked = _expect(scheduler, Schedule, "scheduler")
+        return self._tell(scheduler=checked)
 
     def data(self, train: Any, valid: Any = None) -> Self:
         """Training data, and validation data if any: loaders, or torch's DataLoaders."""
@@ -108,7 +109,7 @@ class Told:
 
     def clip(self, clip: float | Clip) -> Self:
         """Clip gradients: a number is the largest global norm; see `Clip`."""
-        return self._tell(clip=clip if isinstance(clip, Clip) else Clip(norm=clip))
+        return self._tell(clip=(clip if isinstance(clip, Clip) else Clip(norm=clip)).ready())
 
     def accumulate(self, batches: int) -> Self:
         """Loader batches for one update; gradients are means over the window's samples."""

@@ -184,6 +184,7 @@ class StepExecutor:
         self._lr = updater.scalars.view("lr")[0]
         self._is_channels_last = any(s.channels_last for s in memory.plan.segments)
         self.how = "plain"
+        self._streams: dict[int, tuple[Loader, int, BatchStream]] = {}
         self._training: bool | None = None
 
     def prepare(self, train: Loader | None, valid: Loader | None, accumulate: int) -> None:
@@ -215,33 +216,31 @@ class StepExecutor:
         steps: int | None = None,
     ) -> Iterator[Iterator[Batch]]:
         """The batches of an epoch from `start_step` up to `steps`, on the device."""
-        with self._stream(loader, seed, epoch, start_step, steps, pin=False) as stream:
-            yield (self._on_device(batch) for batch in stream)
+        stream = self.stream_of(loader, seed, pin=False).rewind(epoch, start_step, steps)
+        yield (self._on_device(batch) for batch in stream)
 
-    def _stream(
-        self,
-        loader: Loader,
-        seed: int,
-        epoch: int,
-        start_step: int,
-        steps: int | None,
-        *,
-        pin: bool,
-    ) -> BatchStream:
-        return loader.stream(
+    def stream_of(self, loader: Loader, seed: int, *, pin: bool) -> BatchStream:
+        """The stream of a loader; its threads and its ring serve one epoch after the other."""
+        known = self._streams.get(id(loader))
+        if known is not None and known[0] is loader and known[1] == seed:
+            return known[2]
+        if known is not None:
+            known[2].close()
+        stream = loader.stream(
             seed=seed,
-            epoch=epoch,
-            start_step=start_step,
-            steps=steps,
             layout="nhwc" if self._is_channels_last else "nchw",
             dtype=self.passes.precision.working_dtype or torch.float32,
             pin=pin,
+            steps=0,
         )
+        self._streams[id(loader)] = (loader, seed, stream)
+        return stream
 
     def copies(self, loader: Loader, seed: int, epoch: int, steps: range) -> list[Batch]:
         """These batches of an epoch as the step sees them, in memory of their own."""
-        with self._stream(loader, seed, epoch, steps.start, steps.stop, pin=False) as stream:
-            return [own(self._on_device(batch)) for batch in stream]
+        pin = self.memory.device.type == "cuda"
+        stream = self.stream_of(loader, seed, pin=pin)
+        return [own(self._on_device(b)) for b in stream.rewind(epoch, steps.start, steps.stop)]
 
     def _on_device(self, batch: Batch) -> Batch:
         device = self.memory.device
@@ -293,7 +292,10 @@ class StepExecutor:
             return self.passes.predict(batch.x)
 
     def close(self) -> None:
-        """Let go of what the device holds for this executor."""
+        """Let go of threads, and of what the device holds for this executor."""
+        for _, _, stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
 
     def mode(self, training: bool) -> None:
         """Set the module's mode, when it is not known to be set."""

@@ -21,27 +21,41 @@ __device__ __forceinline__ uint2 rounded(float4 x, i32 type) {
   return make_uint2(a | (b << 16), c | (d << 16));
 }
 
-// One vector of four elements, or the tail one by one.
+// Four elements of a range in registers. They are loaded before it is known whether the step counts:
+// waiting for has_nan first would put one latency of memory in front of another.
+struct Four {
+  float4 w, g, m, v;
+};
+
 template <class Rule>
-__device__ __forceinline__ void step_vector(float* w, const float* g, float* m, float* v, u16* a,
-                                            i32 a_type, i64 at, i64 end, const Hyper& h) {
+__device__ __forceinline__ Four load_four(const float* w, const float* g, const float* m,
+                                          const float* v, i64 at) {
+  Four x;
+  x.w = *reinterpret_cast<const float4*>(w + at);
+  x.g = *reinterpret_cast<const float4*>(g + at);
+  x.m = x.v = make_float4(0, 0, 0, 0);
+  if (Rule::MOMENTS > 0) x.m = *reinterpret_cast<const float4*>(m + at);
+  if (Rule::MOMENTS > 1) x.v = *reinterpret_cast<const float4*>(v + at);
+  return x;
+}
+
+template <class Rule>
+__device__ __forceinline__ void step_four(Four x, float* w, float* m, float* v, u16* a, i32 a_type,
+                                          i64 at, const Hyper& h) {
+  Rule::step(x.w.x, x.m.x, x.v.x, gradient_of(x.g.x, h), h);
+  Rule::step(x.w.y, x.m.y, x.v.y, gradient_of(x.g.y, h), h);
+  Rule::step(x.w.z, x.m.z, x.v.z, gradient_of(x.g.z, h), h);
+  Rule::step(x.w.w, x.m.w, x.v.w, gradient_of(x.g.w, h), h);
+  *reinterpret_cast<float4*>(w + at) = x.w;
+  if (Rule::MOMENTS > 0) *reinterpret_cast<float4*>(m + at) = x.m;
+  if (Rule::MOMENTS > 1) *reinterpret_cast<float4*>(v + at) = x.v;
+  if (a != nullptr) *reinterpret_cast<uint2*>(a + at) = rounded(x.w, a_type);
+}
+
+template <class Rule>
+__device__ __forceinline__ void step_tail(float* w, const float* g, float* m, float* v, u16* a,
+                                          i32 a_type, i64 at, i64 end, const Hyper& h) {
   float spare = 0.0f;
-  if (at + 4 <= end) {
-    float4 w4 = *reinterpret_cast<const float4*>(w + at);
-    const float4 g4 = *reinterpret_cast<const float4*>(g + at);
-    float4 m4 = make_float4(0, 0, 0, 0), v4 = m4;
-    if (Rule::MOMENTS > 0) m4 = *reinterpret_cast<const float4*>(m + at);
-    if (Rule::MOMENTS > 1) v4 = *reinterpret_cast<const float4*>(v + at);
-    Rule::step(w4.x, m4.x, v4.x, gradient_of(g4.x, h), h);
-    Rule::step(w4.y, m4.y, v4.y, gradient_of(g4.y, h), h);
-    Rule::step(w4.z, m4.z, v4.z, gradient_of(g4.z, h), h);
-    Rule::step(w4.w, m4.w, v4.w, gradient_of(g4.w, h), h);
-    *reinterpret_cast<float4*>(w + at) = w4;
-    if (Rule::MOMENTS > 0) *reinterpret_cast<float4*>(m + at) = m4;
-    if (Rule::MOMENTS > 1) *reinterpret_cast<float4*>(v + at) = v4;
-    if (a != nullptr) *reinterpret_cast<uint2*>(a + at) = rounded(w4, a_type);
-    return;
-  }
   for (i64 i = at; i < end; ++i) {
     Rule::step(w[i], Rule::MOMENTS > 0 ? m[i] : spare, Rule::MOMENTS > 1 ? v[i] : spare,
                gradient_of(g[i], h), h);
@@ -53,10 +67,15 @@ template <class Rule>
 __device__ __forceinline__ void update(float* w, const float* g, float* m, float* v, u16* a,
                                        i32 a_type, i64 begin, i64 count, const Scalars* s,
                                        i32 row) {
-  if (s->has_nan) return;
-  const Hyper h = hyper_of(*s, row);
   const i64 at = begin + 4 * (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x);
-  if (at < begin + count) step_vector<Rule>(w, g, m, v, a, a_type, at, begin + count, h);
+  const i64 end = begin + count;
+  if (at + 4 <= end) {
+    const Four x = load_four<Rule>(w, g, m, v, at);
+    const Hyper h = hyper_of(*s, row);
+    if (!s->has_nan) step_four<Rule>(x, w, m, v, a, a_type, at, h);
+  } else if (at < end && !s->has_nan) {
+    step_tail<Rule>(w, g, m, v, a, a_type, at, end, hyper_of(*s, row));
+  }
 }
 
 // A block a chunk; the learning rate of a tensor carries its trust ratio.
@@ -71,7 +90,12 @@ __device__ __forceinline__ void update_trusted(float* w, const float* g, float* 
   Hyper h = hyper_of(*s, row);
   h.lr = h.lr * n[tensor.slot];
   for (i64 at = part.begin + 4 * threadIdx.x; at < part.end; at += 4 * blockDim.x) {
-    step_vector<Rule>(w, g, m, nullptr, a, a_type, at, part.end, h);
+    if (at + 4 <= part.end) {
+      const Four x = load_four<Rule>(w, g, m, nullptr, at);
+      step_four<Rule>(x, w, m, nullptr, a, a_type, at, h);
+    } else {
+      step_tail<Rule>(w, g, m, nullptr, a, a_type, at, part.end, h);
+    }
   }
 }
 

@@ -34,7 +34,7 @@ class Tiles:
 
 #: As measured on an H200 (benchmarks/bench_mlp.py): products of some 200 rows.
 FORWARD = Tiles(64, 32, 64, stages=4)
-BACKWARD = Tiles(64, 64, 64)
+BACKWARD = Tiles(64, 64, 128, stages=2)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
