@@ -9,7 +9,6 @@ import pathlib
 import re
 
 import pytest
-import torch
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- peer -->\n)?```python\n(.*?)```", re.DOTALL)
@@ -21,15 +20,6 @@ def blocks(text):
     for match in BLOCK.finditer(text):
         line = text[: match.start(2)].count("\n")
         yield match[1] is None, line, match[2]
-
-
-@pytest.fixture
-def one_thread():
-    """These networks are so small that a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.timeout(300)

@@ -14,6 +14,8 @@ from renaissance.init import Initializer
 from renaissance.models import seq
 from renaissance.models.parts import GlobalMean, GridMean
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101"]
 VGGS = ["vgg11_bn", "vgg13_bn", "vgg16_bn", "vgg19_bn"]
 
