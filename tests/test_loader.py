@@ -8,6 +8,7 @@ import torch
 from real_data import real_data
 
 import renaissance as rn
+from renaissance import _native
 from renaissance.datasets import MNIST, Synthetic
 
 pytestmark = pytest.mark.timeout(60)
@@ -52,6 +53,16 @@ def same(a, b):
 def test_workers_and_prefetch_change_nothing(pictures, workers, prefetch):
     expected = list(loader_of(pictures).epoch(1))
     same(list(loader_of(pictures, workers=workers, prefetch=prefetch).epoch(1)), expected)
+
+
+def test_vector_kernels_change_nothing(pictures):
+    usual = _native.use_simd(True)
+    expected = list(loader_of(pictures).epoch(1))
+    try:
+        assert not _native.use_simd(False)
+        same(list(loader_of(pictures, workers=2).epoch(1)), expected)
+    finally:
+        assert _native.use_simd(True) == usual
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 8])

@@ -145,10 +145,10 @@ class Supply:
 
 
 def file_source(paths: Sequence[str], channels: int) -> _native.FileSource:
-    """Files that C++ reads, and decodes where they are JPEG."""
+    """Files that C++ reads, and decodes where they are JPEG and the build can."""
     encoded = [os.fsencode(path) for path in paths]
     offsets = np.cumsum([0, *map(len, encoded)])
-    return _native.FileSource(b"".join(encoded), offsets.tolist(), channels, True)
+    return _native.FileSource(b"".join(encoded), offsets.tolist(), channels, _native.has_jpeg())
 
 
 def supply_of(dataset: Any) -> Supply:
