@@ -47,7 +47,7 @@ class Program:
         dtype: int,
         layout: int,
         channels: int,
-        scratch: Scratch,
+        scratch: Scratch | None,
     ) -> None: ...
     def crop_of(
         self, height: int, width: int, key: int, epoch: int, id: int

@@ -26,7 +26,8 @@ def pictures(count, height, width, channels, seed=0):
 def run(program, x, ids=None, *, seed=1, epoch=0, **output):
     """The program's output for pictures x[ids] of (N, H, W, C), as a tensor (N, C, H, W).
 
-    `output`: dtype (torch.float32), layout ("nchw") and channels (0: the program's).
+    `output`: dtype (torch.float32), layout ("nchw") channels (0: the program's) and
+    by_element (False; True: computed as on a GPU).
     """
     dtype, layout = output.get("dtype", torch.float32), output.get("layout", "nchw")
     channels = output.get("channels", 0)
@@ -48,7 +49,7 @@ def run(program, x, ids=None, *, seed=1, epoch=0, **output):
         DTYPES[dtype],
         LAYOUTS[layout],
         channels,
-        _native.Scratch(),
+        None if output.get("by_element") else _native.Scratch(),
     )
     return out if layout == "nchw" else out.permute(0, 3, 1, 2)
 
@@ -66,3 +67,8 @@ def levels(transforms, x, ids=None, **options):
 def planes(x):
     """(N, H, W, C) uint8 as torchvision wants it: (N, C, H, W) float32, levels."""
     return torch.from_numpy(x).permute(0, 3, 1, 2).float()
+
+
+def bits(x):
+    """A tensor as integers, so that equality is equality of bits."""
+    return x.contiguous().view(torch.int32 if x.dtype == torch.float32 else torch.int16)

@@ -74,6 +74,11 @@ class Program {
   void run(const Image& image, const SampleKey& who, void* out, const OutputSpec& spec,
            Scratch& scratch) const;
 
+  // The same bytes, element by element as a GPU thread computes them; for programs of a single pass
+  // over a whole picture of known size. Slow: it is there to test what the GPU runs.
+  void run_by_element(const Image& image, const SampleKey& who, void* out,
+                      const OutputSpec& spec) const;
+
   const std::vector<Operation>& operations() const { return operations_; }
 
  private:

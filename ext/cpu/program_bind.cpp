@@ -51,15 +51,19 @@ Pictures pictures(u64 address, const std::vector<i64>& shape, const std::vector<
 
 // Runs the program on the pictures at `ids`, one after the other, on this thread.
 void run(const Program& program, const Pictures& from, u64 ids, i64 count, u64 key, u32 epoch,
-         u64 out, const OutputSpec& spec, Scratch& scratch) {
+         u64 out, const OutputSpec& spec, Scratch* scratch) {
   const i64* id = reinterpret_cast<const i64*>(ids);
   const std::size_t bytes = program.output_bytes(spec);
   for (i64 k = 0; k < count; ++k) {
     const u8* at = reinterpret_cast<const u8*>(from.address) + id[k] * from.strides[0];
     const Image image = {at, from.height, from.width, from.channels,
                          from.strides[1], from.strides[2], from.strides[3]};
-    program.run(image, {key, epoch, static_cast<u64>(id[k])},
-                reinterpret_cast<char*>(out) + k * bytes, spec, scratch);
+    const SampleKey who = {key, epoch, static_cast<u64>(id[k])};
+    char* to = reinterpret_cast<char*>(out) + k * bytes;
+    if (scratch)
+      program.run(image, who, to, spec, *scratch);
+    else
+      program.run_by_element(image, who, to, spec);
   }
 }
 
@@ -83,7 +87,7 @@ void bind_program(py::module_& m) {
           "run",
           [](const Program& program, u64 address, const std::vector<i64>& shape,
              const std::vector<i64>& strides, u64 ids, i64 count, u64 key, u32 epoch, u64 out,
-             i32 dtype, i32 layout, int channels, Scratch& scratch) {
+             i32 dtype, i32 layout, int channels, Scratch* scratch) {
             const Pictures from = pictures(address, shape, strides);
             py::gil_scoped_release free;
             run(program, from, ids, count, key, epoch, out, {dtype, layout, channels}, scratch);
@@ -91,7 +95,8 @@ void bind_program(py::module_& m) {
           py::arg("pictures"), py::arg("shape"), py::arg("strides"), py::arg("ids"),
           py::arg("count"), py::arg("key"), py::arg("epoch"), py::arg("out"), py::arg("dtype"),
           py::arg("layout"), py::arg("channels"), py::arg("scratch"),
-          "Pictures (H, W, C) uint8 at int64 ids, on the calling thread; out holds count samples.")
+          "Pictures (H, W, C) uint8 at int64 ids, on the calling thread; out holds count samples. "
+          "Without scratch: element by element, as a GPU does (programs of a single pass).")
       .def(
           "crop_of",
           [](const Program& program, int height, int width, u64 key, u32 epoch, u64 id) {

@@ -35,6 +35,15 @@ class Program:
         """(C, H, W) of every sample."""
         return self.native.channels, self.native.height, self.native.width
 
+    @property
+    def resident_reason(self) -> str | None:
+        """Why a GPU cannot run this program on data that it holds, or None when it can.
+
+        The kernel (``ext/cuda/pixels.cu``) makes one pass: index maps, at most one resampling by
+        affine maps, flips and crops, `Normalize`, erasing.
+        """
+        return single_pass_reason(self.operations, self.stages)
+
     def to_text(self) -> str:
         """One line for each transform: the stage after it."""
         width = max(len(name) for name, _ in self.stages)
@@ -88,6 +97,45 @@ def compile_program(
         operations.append(affine_of_levels((0.0,) * channels, (1.0,) * channels))
         streams.append(0)
     return _program(stages, join_affine(operations), streams, (height or 0, width or 0))
+
+
+_INDEX_MAPS = ("pad", "pad_to", "random_crop", "center_crop", "flip_x", "flip_y")
+_LONGEST_SIDE = 1024  # MAX_SIDE of pixels.cu
+
+
+def single_pass_reason(
+    operations: tuple[Operation, ...], stages: tuple[tuple[str, Stage], ...]
+) -> str | None:
+    """What keeps a program from being one pass over its output, or None."""
+    if not stages[0][1].known:
+        return "pictures differ in size"
+    sides = [side or 0 for _, stage in stages for side in (stage.height, stage.width)]
+    if max(sides) > _LONGEST_SIDE:
+        return f"a side of {max(sides)} pixels is above {_LONGEST_SIDE}"
+    seen: list[Operation] = []
+    for operation in operations:
+        reason = _pass_reason(operation, seen)
+        if reason:
+            return reason
+        seen.append(operation)
+    return None
+
+
+def _pass_reason(operation: Operation, before: list[Operation]) -> str | None:
+    """Why this operation cannot join the pass of those before it, or None."""
+    kind = operation.kind
+    settled = [other.kind for other in before if other.kind not in _INDEX_MAPS]
+    if kind in ("pad", "pad_to", "center_crop"):
+        return f"{kind} after {settled[-1]}" if settled else None
+    if kind == "affine":
+        joins = bool(operation.flags & JOINED) and settled[-1:] == ["affine"]
+        return None if joins or not settled else f"affine after {settled[-1]}"
+    if kind in ("flip_x", "flip_y"):
+        noise = any(other.kind == "erase" and other.flags for other in before)
+        return f"{kind} after erasing with noise" if noise else None
+    if kind in ("random_crop", "normalize", "erase", "cutout"):
+        return None
+    return f"the GPU kernel has no {kind}"
 
 
 def stream_of(transform: Transform, occurrence: int) -> int:

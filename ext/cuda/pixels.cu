@@ -1,0 +1,79 @@
+// The transform program on data that lives on the GPU: one block makes one sample of the batch.
+//
+// Every operation's draw is made by a thread of its own (its stream of words is its own), one thread
+// puts them together, then all threads compute elements. Same bits as the workers.
+#include "renaissance/convert.h"
+#include "renaissance/pixels.h"
+
+using namespace rn;
+
+constexpr int MAX_SIDE = 1024;  // of a picture after its index maps; Python checks it
+
+// Element (c, y, x) of one sample in memory, by layout (0: C, H, W; 1: H, W, C).
+__device__ i64 place_in(i32 layout, i32 channels, i32 height, i32 width, i32 c, i32 y, i32 x) {
+  if (layout == 1) return (static_cast<i64>(y) * width + x) * channels + c;
+  return (static_cast<i64>(c) * height + y) * width + x;
+}
+
+__device__ void store_as(void* out, i64 at, i32 dtype, float value) {
+  if (dtype == FLOAT32)
+    static_cast<float*>(out)[at] = value;
+  else
+    static_cast<u16*>(out)[at] = dtype == FLOAT16 ? to_float16(value) : to_bfloat16(value);
+}
+
+// pictures: uint8 (N, H, W, C) with strides in bytes. labels: int64 (N) or null.
+// ids: int64, of an epoch or a batch. state: u64 {key, epoch, first}: sample k of the batch is
+// ids[first + k], so that a replayed graph moves on when `first` or `epoch` changes in memory.
+// program: header and operations. out: (batch, C, H, W) or (batch, H, W, C), `out_channels` of them,
+// zeros beyond the program's. out_labels, out_ids: int64 (batch) or null. Launch: a block a sample.
+extern "C" __global__ void augment_batch(const u8* pictures, i64 picture_stride, i64 row_stride,
+                                         i64 pixel_stride, i64 channel_stride, const i64* labels,
+                                         const i64* ids, const u64* state, const u8* program,
+                                         void* out, i64* out_labels, i64* out_ids, i32 dtype,
+                                         i32 layout, i32 out_channels) {
+  __shared__ Operation ops[MAX_OPERATIONS];
+  __shared__ Drawn drawn[MAX_OPERATIONS];
+  __shared__ View view;
+  __shared__ i32 rows[MAX_SIDE];
+  __shared__ i32 columns[MAX_SIDE];
+  const ProgramHeader header = *reinterpret_cast<const ProgramHeader*>(program);
+  const i32 count = static_cast<i32>(header.count), thread = static_cast<i32>(threadIdx.x);
+  const i32 threads = static_cast<i32>(blockDim.x);
+  const i64 id = ids[state[2] + blockIdx.x];
+  const SampleKey who = {state[0], static_cast<u32>(state[1]), static_cast<u64>(id)};
+  const u32* words = reinterpret_cast<const u32*>(program + sizeof(ProgramHeader));
+  for (i32 k = thread; k < count * static_cast<i32>(sizeof(Operation) / 4); k += threads)
+    reinterpret_cast<u32*>(ops)[k] = words[k];
+  __syncthreads();
+  // A draw in each warp first: threads of one warp would take different paths one after the other.
+  const i32 warps = threads / 32;
+  for (i32 k = (thread % 32) * warps + thread / 32; k < count; k += threads) {
+    i32 height = header.in_height, width = header.in_width;
+    size_before(ops, k, &height, &width);
+    drawn[k] = draw_operation(ops[k], who, height, width);
+  }
+  __syncthreads();
+  if (thread == 0) {
+    make_view(view, ops, count, drawn, header.in_height, header.in_width);
+    if (out_labels) out_labels[blockIdx.x] = labels[id];
+    if (out_ids) out_ids[blockIdx.x] = id;
+  }
+  __syncthreads();
+  for (i32 k = thread; k < view.height; k += threads) rows[k] = resolve(view.rows, view.row_steps, k);
+  for (i32 k = thread; k < view.width; k += threads)
+    columns[k] = resolve(view.columns, view.column_steps, k);
+  __syncthreads();
+  const Source source = {pictures + id * picture_stride, row_stride, pixel_stride, channel_stride};
+  const Maps maps = {rows, columns};
+  const i32 channels = static_cast<i32>(header.channels);
+  const i32 height = header.out_height, width = header.out_width, area = height * width;
+  const i64 first = static_cast<i64>(blockIdx.x) * out_channels * area;
+  for (i32 k = thread; k < out_channels * area; k += threads) {
+    const i32 c = layout == 1 ? k % out_channels : k / area;
+    const i32 pixel = layout == 1 ? k / out_channels : k % area;
+    const i32 y = pixel / width, x = pixel % width;
+    const float value = c < channels ? value_at(view, ops, who, source, maps, y, x, c) : 0.0f;
+    store_as(out, first + place_in(layout, out_channels, height, width, c, y, x), dtype, value);
+  }
+}
