@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from renaissance import _native
 from renaissance.segments import SHARED, Region, Segment, arena_bytes
 
 
@@ -24,7 +25,10 @@ class Arena:
     ) -> None:
         self._plan = {region.name: region for region in regions}
         self._regions: dict[str, torch.Tensor] = {}
-        memory = torch.zeros(arena_bytes(regions), dtype=torch.uint8, device=device)
+        memory = torch.empty(arena_bytes(regions), dtype=torch.uint8, device=device)
+        if memory.device.type == "cpu":
+            _native.advise_huge_pages(memory.data_ptr(), memory.nbytes)
+        memory.zero_()
         assert memory.data_ptr() % 64 == 0, "torch aligns allocations to 64 bytes or more"
         self.device = memory.device
         for region in regions:

@@ -27,14 +27,14 @@ class Rig:
 
     Args:
         optimizer: An optimizer value.
-        module: Seeded and made by `small_net` if None.
+        module: Makes the module, once torch is seeded.
         plan: Keywords of ``MemoryPlan.build`` beyond what the optimizer asks for.
         updater: Keywords of `Updater`; one thread unless it says otherwise.
     """
 
-    def __init__(self, optimizer, module=None, *, device=DEVICE, plan=(), seed=0, **updater):
+    def __init__(self, optimizer, module=small_net, *, device=DEVICE, plan=(), seed=0, **updater):
         torch.manual_seed(seed)
-        self.module = (module or small_net()).to(device)
+        self.module = module().to(device)
         built = MemoryPlan.build(
             self.module,
             **(

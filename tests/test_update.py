@@ -141,7 +141,7 @@ def test_bits_do_not_depend_on_threads_or_vector_width(case):
         try:
             rig = Rig(
                 case.optimizer,
-                nn.Sequential(nn.Linear(301, 303), nn.BatchNorm1d(303), nn.Linear(303, 5)),
+                lambda: nn.Sequential(nn.Linear(301, 303), nn.BatchNorm1d(303), nn.Linear(303, 5)),
                 threads=threads,
                 clip=Clip(norm=1.0),
                 ema=Ema(0.9),
@@ -182,11 +182,11 @@ def test_learning_rate_factors_of_ranges():
 def test_more_ranges_than_rows_is_an_error():
     net = nn.Sequential(*[nn.Linear(2, 2) for _ in range(9)])
     with pytest.raises(ValueError, match="18 update ranges; at most 16"):
-        Rig(SGD(), net, plan={"lr_scales": [(f"{i}.*", 0.1 * (i + 1)) for i in range(9)]})
+        Rig(SGD(), lambda: net, plan={"lr_scales": [(f"{i}.*", 0.1 * (i + 1)) for i in range(9)]})
 
 
 def test_a_plan_without_bias_like_tensors():
-    rig = Rig(AdamW(), nn.Sequential(nn.Linear(5, 3, bias=False)))
+    rig = Rig(AdamW(), lambda: nn.Sequential(nn.Linear(5, 3, bias=False)))
     before = rig.tensors("W")
     rig.step(rig.grads(0), 0.1)
     assert [op.name for op in rig.updater.ops if "UPDATE" in op.name] == [
@@ -219,7 +219,8 @@ def test_number_of_operations_does_not_grow_with_layers():
         layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)] + [nn.Linear(4, 4)] * 1
         layers += [nn.Linear(4, 4) for _ in range(depth)]
         return [
-            op.name for op in Rig(case.optimizer, nn.Sequential(*layers), ema=Ema(0.9)).updater.ops
+            op.name
+            for op in Rig(case.optimizer, lambda: nn.Sequential(*layers), ema=Ema(0.9)).updater.ops
         ]
 
     for case in OPTIMIZERS:
