@@ -40,7 +40,6 @@ class DeviceRanges:
         self._num_shadow_bytes = memory.region("B'").nbytes if has("B'") else 0
         self._first_chunk = on_device(tables.first_chunk, memory.device)
         self._side = torch.cuda.Stream(memory.device)
-        self._nominal = scalars.view("nominal").float()  # weight of a window that gives none
 
     def snapshot(self) -> None:
         """B' = B."""
@@ -63,7 +62,7 @@ class DeviceRanges:
             np.int32(is_sum),
             tables.partials.data_ptr(),
             self._scalars.address,
-            (self._nominal if weight is None else weight).data_ptr(),
+            0 if weight is None else weight.data_ptr(),
         )
 
     def check(self) -> None:
