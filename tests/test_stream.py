@@ -95,13 +95,15 @@ def test_closing_in_the_middle_ends_all_threads(pictures):
 
 def test_a_forgotten_stream_ends_its_threads(pictures):
     before = threads_of()
-    stream = loader_of(pictures, workers=3).stream()
+    loader = loader_of(pictures, workers=3)
+    stream = loader.stream(epoch=2)
     batch = next(stream)
     kept = batch.x.clone()
     del stream
     gc.collect()
     assert threads_of() == before
     assert torch.equal(batch.x, kept)  # its memory outlives the stream
+    assert loader.state() == (2, 1)
 
 
 def test_rewind_in_the_middle_drops_what_was_ordered(pictures):

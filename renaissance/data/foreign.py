@@ -13,6 +13,7 @@ from typing_extensions import Self
 from renaissance.data.batch import Batch
 from renaissance.data.dataset import logger
 from renaissance.data.loader import Loader, SampleSpec
+from renaissance.data.stream import Position
 from renaissance.data.supply import LabelSpec, parts_of
 from renaissance.random import ORDER, check_seed, derive
 
@@ -56,7 +57,7 @@ class TorchLoader:
         self.loader = loader
         self.seed = None if seed is None else check_seed(seed)
         self._spec: SampleSpec | None = None
-        self._last: TorchStream | None = None
+        self._position = Position()
 
     @property
     def batch_size(self) -> int:
@@ -103,8 +104,9 @@ class TorchLoader:
         """As `Loader.stream`; of ``form``, "layout", "channels" and "pin" apply to pictures."""
         if self.seed is not None:
             seed = self.seed
-        self._last = TorchStream(self, 0 if seed is None else check_seed(seed), form)
-        return self._last.rewind(epoch, start_step, steps)
+        stream = TorchStream(self, 0 if seed is None else check_seed(seed), form)
+        self._position = stream.position
+        return stream.rewind(epoch, start_step, steps)
 
     def epoch(self, epoch: int, *, seed: int | None = None) -> Iterator[Batch]:
         """The batches of one epoch as NumPy arrays."""
@@ -122,7 +124,7 @@ class TorchLoader:
             return next(stream).as_numpy()
 
     def state(self) -> tuple[int, int]:
-        return (0, 0) if self._last is None else self._last.state()
+        return self._position.epoch, self._position.step
 
     def identity(self) -> dict[str, Any]:
         return {
@@ -149,7 +151,8 @@ class TorchStream:
     def __init__(self, owner: TorchLoader, seed: int, form: dict[str, Any]) -> None:
         self._owner, self._seed, self._form = owner, seed, form
         self._iterator: Iterator[Any] | None = None
-        self._epoch = self._step = self._end = 0
+        self.position = Position()
+        self._end = 0
 
     def rewind(self, epoch: int, start_step: int = 0, steps: int | None = None) -> Self:
         total = self._owner.steps_per_epoch
@@ -161,22 +164,22 @@ class TorchStream:
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
         self._states = Generators.seeded(derive(self._seed, ORDER, epoch))
-        self._epoch, self._step = epoch, 0
+        self.position.epoch, self.position.step = epoch, 0
         self._end = total if steps is None else min(steps, total)
         with self._states:
             self._iterator = iter(self._owner.loader)
-        while self._step < start_step:
+        while self.position.step < start_step:
             self._read()
         return self
 
     def state(self) -> tuple[int, int]:
-        return self._epoch, self._step
+        return self.position.epoch, self.position.step
 
     def next(self) -> Batch | None:
         """The next batch, None at the end of the epoch."""
-        if self._step >= self._end:
+        if self.position.step >= self._end:
             return None
-        first = self._step * self._owner.batch_size if self._owner.loader.batch_size else 0
+        first = self.position.step * self._owner.batch_size if self._owner.loader.batch_size else 0
         x, y = parts_of(self._read())
         x = self._formed(_tensor(x, "x"))
         y = None if y is None else _target(_tensor(y, "y"))
@@ -192,7 +195,7 @@ class TorchStream:
 
     def close(self) -> None:
         self._iterator = None
-        self._end = self._step
+        self._end = self.position.step
 
     def __iter__(self) -> Self:
         return self
@@ -204,7 +207,7 @@ class TorchStream:
         return batch
 
     def __len__(self) -> int:
-        return self._end - self._step
+        return max(0, self._end - self.position.step)
 
     def __enter__(self) -> Self:
         return self
@@ -220,10 +223,10 @@ class TorchStream:
                 item = next(self._iterator)
             except StopIteration:
                 raise RuntimeError(
-                    f"the DataLoader ended after {self._step} batches; its length said "
+                    f"the DataLoader ended after {self.position.step} batches; its length said "
                     f"{self._owner.steps_per_epoch}"
                 ) from None
-        self._step += 1
+        self.position.step += 1
         return item
 
     def _formed(self, x: torch.Tensor) -> torch.Tensor:

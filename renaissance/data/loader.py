@@ -18,7 +18,7 @@ from renaissance.data.order import Order
 from renaissance.data.preview import bench, draw_batch, report_of
 from renaissance.data.program import Program, compile_program
 from renaissance.data.ring import SlotShape
-from renaissance.data.stream import BatchStream, StreamPlan
+from renaissance.data.stream import BatchStream, Position, StreamPlan
 from renaissance.data.supply import LabelSpec, Supply, supply_of
 from renaissance.data.workers import auto_workers
 from renaissance.random import Permutation, check_seed
@@ -95,7 +95,7 @@ class Loader:
         self._program = self._compile()
         self._order = Order(self.num_samples, s.batch_size, s.shuffle, s.drop_last)
         self._ledger = Ledger()
-        self._last: BatchStream | None = None
+        self._position = Position()  # of the stream opened last
         self._has_said_seed = False
         self._permutations: dict[tuple[int, int], Permutation | None] = {}
 
@@ -228,8 +228,9 @@ class Loader:
             world=world,
         )
         native = None if self._program is None else self._program.native
-        self._last = BatchStream(self._supply, native, plan, self._ledger)
-        return self._last.rewind(epoch, start_step, steps)
+        stream = BatchStream(self._supply, native, plan, self._ledger)
+        self._position = stream.position
+        return stream.rewind(epoch, start_step, steps)
 
     def epoch(self, epoch: int, *, seed: int | None = None) -> Iterator[Batch]:
         """The batches of one epoch as NumPy float32 copies of their own."""
@@ -248,7 +249,7 @@ class Loader:
 
     def state(self) -> tuple[int, int]:
         """(epoch, step) of the batch that the stream opened last hands out next."""
-        return (0, 0) if self._last is None else self._last.state()
+        return self._position.epoch, self._position.step
 
     def resolve_seed(self, seed: int | None = None) -> int:
         """The loader's own seed, else the one given (the task's), else 0, which is said."""

@@ -39,6 +39,14 @@ class StreamPlan:
     world: int = 1
 
 
+@dataclass
+class Position:
+    """The batch that a stream hands out next; outlives the stream."""
+
+    epoch: int = 0
+    step: int = 0
+
+
 class BatchStream:
     """Batches of one epoch, made ahead of the consumer by workers.
 
@@ -71,7 +79,8 @@ class BatchStream:
         self._bench = _native.Workbench()
         self._ordered: deque[int] = deque()  # batch sizes by slot being filled
         self._permutation: Permutation | None = None
-        self._epoch = self._step = self._next_order = self._end = 0
+        self.position = Position()
+        self._next_order = self._end = 0
         # Threads must be gone before the interpreter goes, and with a stream that is forgotten.
         ledger.opened(self._feed)
         self._shut = weakref.finalize(self, _shut, self._feed, self._errands, self._ring, ledger)
@@ -93,15 +102,16 @@ class BatchStream:
                 f"epoch {epoch}, step {start_step} does not exist; an epoch has {total} batches"
             )
         self._take_back()
-        if epoch != self._epoch or self._permutation is None:
+        if epoch != self.position.epoch or self._permutation is None:
             self._permutation = self._plan.order.epoch(self._plan.seed, epoch)
-        self._epoch, self._step, self._next_order, self._end = epoch, start_step, start_step, end
+        self.position.epoch, self.position.step = epoch, start_step
+        self._next_order, self._end = start_step, end
         self._order_ahead()
         return self
 
     def state(self) -> tuple[int, int]:
         """(epoch, step) of the batch that comes next: prefetched ones do not count."""
-        return self._epoch, self._step
+        return self.position.epoch, self.position.step
 
     def next(self) -> Batch | None:
         """The next batch, None at the end of the epoch. It is the caller's until `release`.
@@ -110,7 +120,7 @@ class BatchStream:
             RuntimeError: every slot is held, or the stream is closed.
             DamagedSample: a sample cannot be read and ``on_error="raise"``, or too many of them.
         """
-        if self._step >= self._end:
+        if self.position.step >= self._end:
             return None
         if not self._ordered:
             self._order_ahead()
@@ -122,7 +132,7 @@ class BatchStream:
         slot = self._ring.hand_out()
         count = self._ordered.popleft()
         self._check(slot)
-        self._step += 1
+        self.position.step += 1
         self._order_ahead()
         return self._batch(slot, count)
 
@@ -145,7 +155,7 @@ class BatchStream:
 
     def __len__(self) -> int:
         """Batches still to come in this epoch."""
-        return self._end - self._step
+        return max(0, self._end - self.position.step)
 
     def stats(self) -> dict[str, float]:
         """Counters of this stream, see `Loader.stats`."""
@@ -165,7 +175,7 @@ class BatchStream:
         plan = self._plan
         while self._next_order < self._end and self._ring.has_free:
             ids = plan.order.ids(self._permutation, self._next_order, plan.rank, plan.world)
-            self._feed.submit(self._ring.fill(), ids, self._epoch)
+            self._feed.submit(self._ring.fill(), ids, self.position.epoch)
             self._ordered.append(len(ids))
             self._next_order += 1
 
