@@ -2,9 +2,9 @@
 
     python benchmarks/bench_resnet.py [resnet18] [resnet50]
 
-By hand: torch.compile of torchvision's module, channels-last, the whole step (forward, backward, fused
-optimizer) captured into one CUDA graph. Ours: the same module handed to a Task. Same card, same
-process, alternating.
+By hand: torch.compile of torchvision's module, channels-last, the whole step (forward, backward,
+fused optimizer) captured into one CUDA graph. Ours: the same module handed to a Task. Same card,
+same process, alternating.
 """
 
 import sys

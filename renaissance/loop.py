@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from renaissance import rundir
 from renaissance.data.loader import Loader
 from renaissance.evaluation import evaluate
 from renaissance.hooks import Callback, CallbackList
@@ -70,7 +71,7 @@ class FitLoop:
         with self.interrupts:
             try:
                 self.callbacks.on_train_begin({})
-                while self._has_more() and self._epoch():
+                while self._has_more() and not self.task.stop_training and self._epoch():
                     pass
                 self.callbacks.on_train_end({})
             finally:
@@ -248,7 +249,8 @@ def run_fit(
     if options.validation is not None:
         names += [f"val_{name}" for name in built.executor.tally.names]
     params = {"epochs": options.epochs, "steps": options.steps_per_epoch, "metrics": names}
-    everyone = CallbackList([*task.settings.callbacks, *callbacks], task, params=params)
+    given = rundir.with_loggers([*task.settings.callbacks, *callbacks], task)
+    everyone = CallbackList(given, task, params=params)
     with task.switches():
         built.verify()
         resume(task, arguments["resume"], arguments["allow"])
@@ -265,7 +267,11 @@ def run_fit(
                 task.position.attempted,
                 options.total_steps,
             )
-            return
+        rundir.begin(task)
         checkpoints = Checkpoints(task, everyone, arguments["keep"])
-        FitLoop(task, train, options, everyone, verbose, checkpoints).run()
-        task.callback_states = everyone.state_dict()
+        task.running_callbacks = everyone
+        try:
+            FitLoop(task, train, options, everyone, verbose, checkpoints).run()
+        finally:
+            task.callback_states, task.running_callbacks = everyone.state_dict(), None
+        rundir.end(task)

@@ -56,7 +56,9 @@ class Checkpoints:
 def save(task: Task, folder: str | os.PathLike[str]) -> Path:
     """Write one checkpoint and return after its commit."""
     copies = snapshot.host_copy(snapshot.files_of(task.require()))()
-    return write_checkpoint(folder, copies, snapshot.state_of(task, task.callback_states))
+    running = task.running_callbacks
+    states = task.callback_states if running is None else running.state_dict()
+    return write_checkpoint(folder, copies, snapshot.state_of(task, states))
 
 
 def load(

@@ -23,7 +23,7 @@ from renaissance.data.batch import Batch
 from renaissance.data.loader import Loader
 from renaissance.describe import compile_report, module_summary
 from renaissance.history import History
-from renaissance.hooks import Callback
+from renaissance.hooks import Callback, CallbackList
 from renaissance.init import Initializer
 from renaissance.loop import run_fit
 from renaissance.memory import MemoryPlan
@@ -125,6 +125,7 @@ class Task(Told):
         self._rates: ScheduleRun | None = None
         self.best: dict[str, Any] = {}
         self.callback_states: list[dict[str, Any]] = []
+        self.running_callbacks: CallbackList | None = None
         if not self.seed_given:
             logger.warning(
                 "no seed given: drew seed %d; Task(seed=%d) repeats", self.seed, self.seed

@@ -232,3 +232,26 @@ def test_dry_run_leaves_no_trace():
     before = facts(task)
     assert task.dry_run(2)["loss"] > 0
     assert facts(task) == before
+
+
+def test_an_early_stopped_run_stays_stopped_when_resumed(tmp_path):
+    stop = {"patience": 1, "min_delta": 10.0}
+
+    def run(**more):
+        task = make(tmp_path / "run")
+        task.callbacks(rn.EarlyStopping(**stop))
+        task.fit(epochs=9, verbose=0, checkpoint=1, **more)
+        return task
+
+    first = run()
+    assert 0 < first.epoch < 9
+    assert facts(run(resume="auto")) == facts(first)
+
+
+def test_a_run_folder_tells_the_whole_story(tmp_path):
+    run = tmp_path / "run"
+    make(run).fit(epochs=1, verbose=0)
+    make(run).fit(epochs=2, verbose=0, resume="auto", horizon="keep")
+    assert len((run / "metrics.csv").read_text().splitlines()) == 3
+    assert json.loads((run / "run.json").read_text())["seed"] == "7"
+    assert "W" in (run / "plan.txt").read_text() and (run / "curves.png").stat().st_size > 1000
