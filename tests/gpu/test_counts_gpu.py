@@ -30,7 +30,7 @@ def make(model, shape, optimizer, *, samples=64, **options):
 
 
 def profiled(work, activity):
-    with torch.profiler.profile(activities=[activity]) as profile:
+    with torch.profiler.profile(activities=[activity], acc_events=True) as profile:
         work()
         torch.cuda.synchronize()
     return list(profile.events())
@@ -80,7 +80,7 @@ def test_no_wait_of_the_host_in_the_steady_state():
         def on_train_batch_begin(self, batch, logs):
             if batch == 1:
                 self.profile = torch.profiler.profile(
-                    activities=[torch.profiler.ProfilerActivity.CPU]
+                    activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True
                 )
                 self.profile.start()
             if batch == 1000:
