@@ -3,6 +3,7 @@
 import gc
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -104,6 +105,20 @@ def test_a_forgotten_stream_ends_its_threads(pictures):
     assert threads_of() == before
     assert torch.equal(batch.x, kept)  # its memory outlives the stream
     assert loader.state() == (2, 1)
+
+
+def test_threads_that_cannot_be_started_are_an_error_and_leave_none_behind(pictures):
+    loader, before = loader_of(pictures, workers=1000), threads_of()
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    room = pages * os.sysconf("SC_PAGE_SIZE") + 500_000_000  # for some of the stacks, not for all
+    resource.setrlimit(resource.RLIMIT_AS, (room, limits[1]))
+    try:
+        with pytest.raises(RuntimeError, match="of 1000 worker threads could be started"):
+            loader.stream()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert threads_of() == before
 
 
 def test_rewind_in_the_middle_drops_what_was_ordered(pictures):

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <system_error>
 
 namespace rn {
 
@@ -48,7 +49,15 @@ Feed::Feed(std::shared_ptr<const Source> source, const Program* program,
     slots_.back()->memory = memory;
   }
   if (!source_->is_native()) return;
-  for (int i = 0; i < options.workers; ++i) threads_->emplace_back([this] { run(); });
+  try {
+    for (int i = 0; i < options.workers; ++i) threads_->emplace_back([this] { run(); });
+  } catch (const std::system_error& error) {
+    const std::size_t started = threads_->size();
+    close();
+    throw std::runtime_error("only " + std::to_string(started) + " of " +
+                             std::to_string(options.workers) +
+                             " worker threads could be started: " + error.what());
+  }
 }
 
 Feed::~Feed() { close(); }
@@ -210,6 +219,7 @@ i64 Feed::run_item(const Item& item, Workbench& bench) {
     const i64 id = ids[position];
     if (pursue_or_report({item.slot, position, id, id, 0}, bench)) ++done;
   }
+  stats_.samples += static_cast<u64>(done);
   // Reading the clock is a system call, as long as a small picture on some machines.
   if (++bench.items == ACCOUNT_ITEMS) account(bench);
   return done;
@@ -321,9 +331,14 @@ void Feed::put_label(const Errand& errand, const void* label) {
               static_cast<std::size_t>(options_.label_bytes));
 }
 
+void Feed::finish(const Errand& errand) {
+  stats_.samples += 1;
+  settle(errand.slot, 1);
+}
+
+// So many samples of a slot are missing no longer.
 void Feed::settle(int slot, i64 samples) {
   if (samples == 0) return;
-  stats_.samples += static_cast<u64>(samples);
   if (slots_[slot]->missing.fetch_sub(samples) != samples) return;
   { std::lock_guard<std::mutex> turn(ready_guard_); }
   ready_changed_.notify_all();

@@ -128,7 +128,7 @@ class Feed {
   void put_label(const Errand& errand, const void* label);
   void settle(int slot, i64 samples);
   void leave_errand(const Errand& errand);
-  void finish(const Errand& errand) { settle(errand.slot, 1); }
+  void finish(const Errand& errand);
   SampleKey key_of(const Errand& errand) const;
   void require_owner() const;
 

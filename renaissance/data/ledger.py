@@ -16,7 +16,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.damaged: dict[int, tuple[str, int]] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a stream may be collected while its own thread holds it
         self._open: list[_native.Feed] = []
         self._closed: dict[str, float] = {}
 
@@ -40,7 +40,7 @@ class Ledger:
         """Sums of `Feed.stats` over all streams."""
         with self._lock:
             total = dict(self._closed)
-            for feed in self._open:
+            for feed in list(self._open):
                 total = _sum(total, feed.stats())
         return total
 
