@@ -74,3 +74,5 @@ from renaissance.tensorfile import CheckpointError as CheckpointError
 from renaissance.yamltree import ConfigError as ConfigError
 
 _set_environment()
+from renaissance.data.mix import CutMix as CutMix
+from renaissance.data.mix import Mixup as Mixup

@@ -212,3 +212,31 @@ def dropout(
     scale: float,
     threads: int,
 ) -> None: ...
+def draw_parameters(
+    operation: bytes, key: int, epoch: int, first_id: int, count: int, height: int, width: int
+) -> list[list[float]]: ...
+def draw_mix(
+    mixup: float,
+    cutmix: float,
+    p: float,
+    key: int,
+    epoch: int,
+    first: int,
+    second: int,
+    height: int,
+    width: int,
+) -> tuple[float, int, int, int, int]: ...
+def mix_pair(
+    weight: float,
+    top: int,
+    left: int,
+    box_height: int,
+    box_width: int,
+    dtype: int,
+    layout: int,
+    channels: int,
+    height: int,
+    width: int,
+    first: int,
+    second: int,
+) -> None: ...

@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 
 namespace rn {
+void bind_draws(pybind11::module_& m);
 void bind_program(pybind11::module_& m);
 void bind_loader(pybind11::module_& m);
 void bind_random(pybind11::module_& m);

@@ -181,8 +181,7 @@ void random_autocontrast(Canvas& canvas, const Operation& op) {
 }
 
 void blur(Canvas& canvas, const Operation& op) {
-  Draws draws = draws_of(canvas.who(), op.stream);
-  const float sigma = draw_between(draws, op.range[0], op.range[1]);
+  const float sigma = draw_sigma(op, canvas.who());
   const int taps_x = op.size[0], taps_y = op.size[1];
   const int h = canvas.height(), w = canvas.width();
   if (taps_x / 2 >= w || taps_y / 2 >= h)

@@ -16,6 +16,7 @@ const std::map<std::string, std::string>& texts();
 PYBIND11_MODULE(_native, m) {
   m.doc() = "Range kernels, random numbers and pixel operations of Renaissance.";
   m.def("texts", &rn::texts, "Source texts of the portable headers and CUDA kernels, by file name.");
+  rn::bind_draws(m);
   rn::bind_program(m);
   rn::bind_loader(m);
   rn::bind_random(m);

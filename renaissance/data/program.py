@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from renaissance import _native
 from renaissance.data.erasing import affine_of_levels
+from renaissance.data.mix import Mix
 from renaissance.data.transform import JOINED, MAX_CHANNELS, NEAREST, Operation, Stage, Transform
 
 _MAGIC, _VERSION = 0x50414E52, 1
@@ -78,6 +79,11 @@ def compile_program(
     streams: list[int] = []
     seen: Counter[int] = Counter()
     for transform in transforms:
+        if isinstance(transform, Mix):
+            raise ValueError(
+                f"{transform!r} mixes finished batches and is no part of a picture's program; "
+                "apply it with mix_batch (renaissance.data.mix)"
+            )
         if not isinstance(transform, Transform):
             raise TypeError(
                 f"transforms holds {transform!r} ({type(transform).__name__}); it takes "

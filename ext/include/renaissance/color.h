@@ -77,6 +77,12 @@ RN_HD JitterDraw draw_jitter(const Operation& op, const SampleKey& who) {
   return drawn;
 }
 
+// GaussianBlur's deviation in pixels.
+RN_HD float draw_sigma(const Operation& op, const SampleKey& who) {
+  Draws draws = draws_of(who, op.stream);
+  return draw_between(draws, op.range[0], op.range[1]);
+}
+
 // The operations TrivialAugment and RandAugment choose from.
 enum AutoKind : i32 {
   AUTO_IDENTITY = 0,
