@@ -29,6 +29,7 @@ from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
 from renaissance.inputs import SLOTS, STREAMS, InputSlots, PinnedRing, Staged
 from renaissance.memory import Memory
+from renaissance.residence import Place, Residence
 from renaissance.step import Passes, StepExecutor, own
 from renaissance.update import Updater
 
@@ -72,14 +73,17 @@ class CapturedExecutor(StepExecutor):
         self._test_graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._inputs: InputSlots | None = None
         self._test_inputs: InputSlots | None = None
+        self._train: Loader | None = None
         self._valid: Loader | None = None
+        self._residences: list[Residence] = []
         self._rates = PinnedRing(self._lr)
         self._last_lr: float | None = None
         self._is_closed = False
 
     def describe(self) -> str:
         count = len(self._graphs) + len(self._test_graphs)
-        return f"one CUDA graph a step ({count} variants, {self.how} forward and backward)"
+        data = "data on the GPU" if self._residences else "data from workers"
+        return f"one CUDA graph a step ({count} variants, {self.how} passes, {data})"
 
     def prepare(self, train: Loader | None, valid: Loader | None, accumulate: int) -> None:
         """Capture every variant that these loaders' epochs need."""
@@ -97,25 +101,37 @@ class CapturedExecutor(StepExecutor):
             self._prepare(train, valid, accumulate)
 
     def _prepare(self, train: Loader, valid: Loader | None, accumulate: int) -> None:
-        device = self.memory.device
+        device, self._train = self.memory.device, train
+        self._residences = [
+            found
+            for loader in (train, valid)
+            if loader is not None and (found := Residence.find(loader, device)) is not None
+        ]
         self._inputs = InputSlots(self._host_batch(train), device)
         self.updater.scalars.write(inputs=self._inputs.addresses())
         for variant in variants_of(
             train.num_samples, train.batch_size, accumulate, train.drop_last
         ):
-            self._graphs[variant] = self._capture(self._inputs, variant)
+            self._graphs[variant] = self._capture(self._inputs, variant, self._home(train))
         if valid is not None:
             self._valid = valid
             self._test_inputs = InputSlots(self._host_batch(valid), device)
             for variant in variants_of(valid.num_samples, valid.batch_size, 1, valid.drop_last):
-                graph = self._capture_test(self._test_inputs, variant.samples)
+                home = self._home(valid)
+                graph = self._capture_test(self._test_inputs, variant.samples, home)
                 self._test_graphs[variant.samples] = graph
 
     def _host_batch(self, loader: Loader) -> Batch:
         stream = self.stream_of(loader, 0, pin=True)
         return own(next(stream.rewind(0, 0, 1)))
 
-    def _capture(self, inputs: InputSlots, variant: Variant) -> torch.cuda.CUDAGraph:
+    def _home(self, loader: Loader) -> Residence | None:
+        """Where the data of a loader lives on the device, if it does."""
+        return next((home for home in self._residences if home.loader is loader), None)
+
+    def _capture(
+        self, inputs: InputSlots, variant: Variant, home: Residence | None
+    ) -> torch.cuda.CUDAGraph:
         x, y = inputs.x[: variant.samples], inputs.y[: variant.samples]
         scratch = torch.zeros_like(self.tally.window)
         self.mode(True)
@@ -125,7 +141,10 @@ class CapturedExecutor(StepExecutor):
             torch.autograd.grad(loss, self.parameters, grad_outputs=self._seed, allow_unused=True)
 
         def body() -> None:
-            self._load_input(inputs, variant.samples)
+            if home is None:
+                self._load_input(inputs, variant.samples)
+            else:
+                home.take(x, y)
             self.record(x, y, first=variant.first, last=variant.last)
 
         self.updater.begin_capture()
@@ -133,7 +152,9 @@ class CapturedExecutor(StepExecutor):
         self.updater.end_capture()
         return graph
 
-    def _capture_test(self, inputs: InputSlots, samples: int) -> torch.cuda.CUDAGraph:
+    def _capture_test(
+        self, inputs: InputSlots, samples: int, home: Residence | None
+    ) -> torch.cuda.CUDAGraph:
         x, y = inputs.x[:samples], inputs.y[:samples]
         scratch = torch.zeros_like(self.tally.window)
         self.mode(False)
@@ -143,6 +164,8 @@ class CapturedExecutor(StepExecutor):
                 self.test_pass(x, y, scratch)
 
         def body() -> None:
+            if home is not None:
+                home.take(x, y)
             with torch.no_grad():
                 self.test_pass(x, y, self.tally.test)
 
@@ -195,6 +218,12 @@ class CapturedExecutor(StepExecutor):
         steps: int | None = None,
     ) -> Iterator[Iterator[Any]]:
         self.stream.wait_stream(torch.cuda.current_stream())
+        home = self._home(loader)
+        if home is not None:
+            with torch.cuda.stream(self.stream):
+                yield home.epoch(seed=seed, epoch=epoch, start_step=start_step, steps=steps)
+            torch.cuda.current_stream().wait_stream(self.stream)
+            return
         with torch.cuda.stream(self.stream):
             stream = self.stream_of(loader, seed, pin=True).rewind(epoch, start_step, steps)
             try:
@@ -207,7 +236,12 @@ class CapturedExecutor(StepExecutor):
 
     def _staged(self, loader: Loader, stream: BatchStream) -> Iterator[Any]:
         """Batches in device slots, one copied ahead of the one handed out."""
-        if loader is self._valid or self._inputs is None:
+        if loader is not self._train or self._inputs is None:
+            if loader is not self._valid:
+                logger.warning(
+                    "the graphs were captured for other data, so this runs eagerly; give the "
+                    "loader to task.data(...) and compile again"
+                )
             yield from (self._on_device(batch) for batch in stream)
             return
         first = int(self.updater.scalars["micro"])
@@ -237,6 +271,9 @@ class CapturedExecutor(StepExecutor):
             self._last_lr = lr
 
     def micro_step(self, batch: Any, *, first: bool, last: bool) -> None:
+        if isinstance(batch, Place):
+            self._graphs[Variant(batch.samples, first, last)].replay()
+            return
         if not isinstance(batch, Staged):
             super().micro_step(batch, first=first, last=last)
             return
@@ -246,8 +283,11 @@ class CapturedExecutor(StepExecutor):
         self._inputs.used(batch.slot, self.stream)
 
     def test_step(self, batch: Any) -> None:
+        if isinstance(batch, Place):
+            self._test_graphs[batch.samples].replay()
+            return
         graph = self._test_graphs.get(len(batch.ids))
-        inputs = self._test_inputs
+        inputs = None if self._residences else self._test_inputs
         if graph is None or inputs is None or inputs.x[: len(batch.ids)].shape != batch.x.shape:
             super().test_step(batch)
             return
@@ -271,6 +311,7 @@ class CapturedExecutor(StepExecutor):
         self._graphs.clear()
         self._test_graphs.clear()
         self._inputs = self._test_inputs = None
+        self._residences = []
         self.train_pass, self.test_pass = self.passes.train, self.passes.test
 
 

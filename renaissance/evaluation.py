@@ -75,8 +75,8 @@ def predict(
     """Raw outputs of every sample in index order, float32."""
     executor = built.executor
     parts = []
-    with weights_of(built, weights), executor.batches(loader, seed=seed, epoch=0) as batches:
-        for batch in batches:
+    with weights_of(built, weights):
+        for batch in executor.fed_batches(loader, seed=seed, epoch=0):
             parts.append((np.asarray(batch.ids), executor.predict_step(batch).cpu().numpy()))
     ids = np.concatenate([i for i, _ in parts])
     outputs = np.concatenate([o for _, o in parts])

@@ -215,9 +215,22 @@ class StepExecutor:
         start_step: int = 0,
         steps: int | None = None,
     ) -> Iterator[Iterator[Batch]]:
-        """The batches of an epoch from `start_step` up to `steps`, on the device."""
-        stream = self.stream_of(loader, seed, pin=False).rewind(epoch, start_step, steps)
-        yield (self._on_device(batch) for batch in stream)
+        """The batches of an epoch from `start_step` up to `steps`, for `micro_step`."""
+        yield self.fed_batches(loader, seed=seed, epoch=epoch, start_step=start_step, steps=steps)
+
+    def fed_batches(
+        self,
+        loader: Loader,
+        *,
+        seed: int,
+        epoch: int,
+        start_step: int = 0,
+        steps: int | None = None,
+    ) -> Iterator[Batch]:
+        """The same as tensors on the device, each made by the workers."""
+        pin = self.memory.device.type == "cuda"
+        stream = self.stream_of(loader, seed, pin=pin).rewind(epoch, start_step, steps)
+        return (self._on_device(batch) for batch in stream)
 
     def stream_of(self, loader: Loader, seed: int, *, pin: bool) -> BatchStream:
         """The stream of a loader; its threads and its ring serve one epoch after the other."""

@@ -32,7 +32,7 @@ ROWS = [
         "nn",
     ],
     ["scalars update operations range_tables host_ranges device_ranges", "data"],
-    ["step capture inputs", "scan"],
+    ["step capture inputs residence", "scan"],
     ["checkpoint saver tensorfile"],
     ["hooks logs monitor"],
     ["callbacks", "loggers", "progress", "history", "report facts"],
