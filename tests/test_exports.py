@@ -71,10 +71,8 @@ PUBLIC = [
     "TerminateOnNaN",
     "TrivialAugmentWide",
     "WSDLR",
-    "_set_environment",
     "load_experiment",
     "manual_seed",
-    "nn",
     "register",
     "split",
 ]
