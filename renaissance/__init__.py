@@ -38,6 +38,8 @@ from renaissance.data.geometry import RandomRotation as RandomRotation
 from renaissance.data.geometry import RandomScale as RandomScale
 from renaissance.data.geometry import RandomVerticalFlip as RandomVerticalFlip
 from renaissance.data.loader import Loader as Loader
+from renaissance.data.mix import CutMix as CutMix
+from renaissance.data.mix import Mixup as Mixup
 from renaissance.data.resizing import RandomResizedCrop as RandomResizedCrop
 from renaissance.data.resizing import Resize as Resize
 from renaissance.ema import Clip as Clip
@@ -74,5 +76,3 @@ from renaissance.tensorfile import CheckpointError as CheckpointError
 from renaissance.yamltree import ConfigError as ConfigError
 
 _set_environment()
-from renaissance.data.mix import CutMix as CutMix
-from renaissance.data.mix import Mixup as Mixup

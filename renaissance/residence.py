@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from renaissance import kernels
 from renaissance.data.loader import Loader
 from renaissance.data.resident import ResidentData
 from renaissance.random import AUGMENT, Permutation, derive
@@ -44,7 +45,9 @@ class Residence:
     def __init__(self, loader: Loader, data: ResidentData) -> None:
         self.loader, self._data = loader, data
         device = data.pictures.device
-        self._ids = torch.arange(loader.num_samples, device=device)
+        # A batch more than there are samples: a graph replayed past an epoch's end reads valid ids.
+        size = loader.num_samples + loader.batch_size
+        self._ids = torch.zeros(size, dtype=torch.int64, device=device)
         self._state = torch.zeros(3, dtype=torch.int64, device=device)
 
     @classmethod
@@ -67,14 +70,22 @@ class Residence:
         free, _ = torch.cuda.mem_get_info(device)
         if wanted == "auto" and (reason is not None or resident.x.nbytes > SHARE * free):
             return None
-        pictures = torch.from_numpy(np.ascontiguousarray(resident.x)).to(device)
-        labels = torch.from_numpy(np.ascontiguousarray(resident.y)).to(device)
-        return cls(loader, ResidentData.load(resident.program, pictures, labels))
+        pictures, labels = torch.tensor(resident.x), torch.tensor(resident.y)  # never views
+        return cls(
+            loader, ResidentData.load(resident.program, pictures.to(device), labels.to(device))
+        )
 
     def take(self, x: Tensor, y: Tensor) -> None:
         """Make the next batch of len(x) samples and move on: device work alone."""
         self._data.augment(self._ids, self._state, x, y)
-        self._state[2].add_(len(x))
+        kernels.launch(
+            "advance",
+            1,
+            1,
+            self._state[2:].data_ptr(),
+            np.int64(len(x)),
+            np.int64(self.loader.num_samples),
+        )
 
     def epoch(
         self, *, seed: int, epoch: int, start_step: int, steps: int | None
@@ -84,7 +95,7 @@ class Residence:
         seed, count = loader.resolve_seed(seed), loader.num_samples
         ids = np.arange(count) if not loader.shuffle else Permutation(count, seed, epoch)[:]
         first = start_step * loader.batch_size
-        self._ids.copy_(torch.from_numpy(ids))
+        self._ids[:count].copy_(torch.from_numpy(ids.copy()))
         self._state.copy_(self._data.state(derive(seed, AUGMENT), epoch, first))
         end = loader.steps_per_epoch if steps is None else min(steps, loader.steps_per_epoch)
         return self._places(ids, range(start_step, end))

@@ -320,3 +320,9 @@ extern "C" __global__ void load_input(const Scalars* s, i32 slots, u8* x, i64 x_
     for (i64 i = at; i < count; ++i) to[i] = from[i];
   }
 }
+
+// The first sample of the next batch; past the last one it begins again.
+extern "C" __global__ void advance(i64* first, i64 samples, i64 end) {
+  const i64 next = *first + samples;
+  *first = next < end ? next : 0;
+}
