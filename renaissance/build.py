@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from renaissance.step import Passes, StepExecutor, Tally
 from renaissance.update import Updater
 
 if TYPE_CHECKING:
+    from renaissance.precision import Precision
     from renaissance.recipe import Recipe
     from renaissance.task import Task
 
@@ -232,21 +233,36 @@ def _to(x: Any, device: torch.device) -> Any:
     return x.to(device)
 
 
-def _assemble(task: Task, options: CompileOptions, found: Scan | None, swapped: list[str]) -> Built:
-    recipe, module, precision = task.settings, task.model, task.precision
+def plan_of(
+    module: nn.Module, recipe: Recipe, precision: Precision, unused: Sequence[str] = ()
+) -> MemoryPlan:
+    """The memory plan of a module trained by a recipe; pure data, no memory is taken.
+
+    Args:
+        module: Not bound; its tensors may be on the meta device.
+        recipe: With a loss and an optimizer.
+        precision: Resolved.
+        unused: Parameters that no loss depends on.
+    """
     assert recipe.loss is not None and recipe.optimizer is not None
-    metrics = resolve_metrics(recipe.metrics, recipe.loss)
-    plan = MemoryPlan.build(
+    return MemoryPlan.build(
         module,
         moments=recipe.optimizer.moments,
         working_dtype=precision.working_dtype,
         ema=recipe.ema is not None,
         lars=recipe.optimizer.kernel.startswith("lars"),
         scalars_bytes=_native.SCALARS_BYTES,
-        results_bytes=8 * Tally.size(len(metrics)),
+        results_bytes=8 * Tally.size(len(resolve_metrics(recipe.metrics, recipe.loss))),
         lr_scales=recipe.optimizer.settings.lr_scales,
-        unused=found.unused if found is not None else (),
+        unused=unused,
     )
+
+
+def _assemble(task: Task, options: CompileOptions, found: Scan | None, swapped: list[str]) -> Built:
+    recipe, module, precision = task.settings, task.model, task.precision
+    assert recipe.loss is not None and recipe.optimizer is not None
+    metrics = resolve_metrics(recipe.metrics, recipe.loss)
+    plan = plan_of(module, recipe, precision, found.unused if found is not None else ())
     memory = plan.allocate(task.device)
     memory.bind(module)
     nominal = 1.0

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from renaissance.metrics import resolve_metrics
 from renaissance.reader import BROKEN, OneOf, Reader
 from renaissance.schedules import resolve_lr
 from renaissance.settings import SettingsModel
+from renaissance.task import Task
 from renaissance.yamltree import (
     ConfigError,
     Entries,
@@ -159,6 +161,11 @@ class Experiment(SettingsModel):
     compile: CompileSettings = CompileSettings()
     fit: FitSettings = FitSettings()
 
+    @property
+    def title(self) -> str:
+        """Its name, or else that of its model."""
+        return str(self.model.type) if self.name is None else self.name
+
     def to_dict(self) -> dict[str, Any]:
         """Every setting as data, defaults written out."""
         found: dict[str, Any] = as_data(self)
@@ -170,11 +177,46 @@ class Experiment(SettingsModel):
             self.to_dict(), Dumper=_Dumper, sort_keys=False, width=96, allow_unicode=True
         )
 
+    def task(
+        self, *, run_dir: str | os.PathLike[str] | None = None, with_data: bool = True
+    ) -> Task:
+        """The task described, with its data opened, not yet compiled.
+
+        Args:
+            run_dir: The run's own folder, see `Task`.
+            with_data: False leaves the data out, and opens none.
+        """
+        task = Task(
+            self.model.build(),
+            name=self.name,
+            seed=self.seed,
+            device=self.device,
+            precision=self.precision,
+            deterministic=self.deterministic,
+            threads=self.threads,
+            run_dir=run_dir,
+        )
+        task.loss(made(self.loss)).optimizer(self.optimizer).accumulate(self.accumulate)
+        if self.scheduler is not None:
+            task.scheduler(self.scheduler)
+        if with_data and self.data is not None:
+            task.data(self.data.train.build(), made(self.data.valid))
+        for name in ("init", "ema", "clip"):
+            if getattr(self, name) is not None:
+                getattr(task, name)(getattr(self, name))
+        task.metrics(*map(made, self.metrics))
+        return task.callbacks(*map(made, self.callbacks))
+
     def hash(self) -> str:
         """Eight hex digits over every setting that can change a result."""
         settings = {k: v for k, v in flatten(self.to_dict()).items() if k not in LOOKS}
         text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def made(thing: Any) -> Any:
+    """What a call makes; anything else as it is."""
+    return thing.build() if isinstance(thing, Call) else thing
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,0 +1,6 @@
+"""``python -m renaissance``: the command line."""
+
+from renaissance.cli import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,221 @@
+"""Commands that use a trained run: evaluate, predict."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from renaissance import snapshot
+from renaissance.cli_arguments import PASS_OVERRIDES, find_run, read_experiment, takes_run
+from renaissance.config import Experiment, made
+from renaissance.data.index import EXTENSIONS
+from renaissance.data.loader import Loader
+from renaissance.factories import Call
+from renaissance.jsontext import dump_json
+from renaissance.losses import as_loss
+from renaissance.report import ClassReport
+from renaissance.runfolder import RunFolder
+from renaissance.saver import open_checkpoint
+from renaissance.task import Task
+from renaissance.tensorfile import CheckpointError
+
+
+@click.command(context_settings=PASS_OVERRIDES)
+@takes_run
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+@click.option("--data", "part", type=click.Choice(["valid", "train"]), help="Which of the run's.")
+@click.option("--folder", "pictures", metavar="FOLDER", help="Class folders of pictures instead.")
+@click.option("--weights", type=click.Choice(["raw", "ema"]), help="By default EMA if there is.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on one line.")
+@click.option("--report", metavar="FOLDER", help="Write accuracy by class, with pictures, there.")
+def evaluate(  # noqa: PLR0913 - one parameter for each option
+    run: str,
+    overrides: Sequence[str],
+    checkpoint: str,
+    imports: Sequence[str],
+    part: str | None,
+    pictures: str | None,
+    weights: str | None,
+    as_json: bool,
+    report: str | None,
+) -> None:
+    """Loss and metrics of a trained run, over its validation data or any folder of pictures.
+
+    \b
+    Examples:
+      renaissance evaluate runs/digits/20260102-030405-1a2b3c4d
+      renaissance evaluate runs/digits/... --checkpoint best --weights raw
+      renaissance evaluate runs/digits/... --folder photos/ --report report/
+    """
+    folder, place, experiment = open_run(run, checkpoint, overrides, imports)
+    loader = evaluation_data(folder, experiment, part, pictures)
+    task = trained(experiment, place, loader)
+    found = task.evaluate(loader, weights=weights)
+    if as_json:
+        click.echo(dump_json(found, what="metrics", indent=None).decode(), nl=False)
+    else:
+        for name, value in found.items():
+            click.echo(f"{name:12} {value:.6g}")
+    if report is not None:
+        write_report(task, loader, weights, Path(report))
+
+
+def open_run(
+    run: str, checkpoint: str, overrides: Sequence[str], imports: Sequence[str]
+) -> tuple[RunFolder, Path, Experiment]:
+    """A run, the checkpoint that is meant, and its experiment."""
+    folder, place = find_run(run, checkpoint)
+    return folder, place, read_experiment(str(folder.config), overrides, imports)
+
+
+def evaluation_data(
+    folder: RunFolder, experiment: Experiment, part: str | None, pictures: str | None
+) -> Loader:
+    """The loader that an evaluation reads."""
+    data = experiment.data
+    if data is None:
+        raise click.UsageError("the run says nothing of data")
+    call: Call = data.train if part == "train" or data.valid is None else data.valid
+    if part == "valid" and data.valid is None:
+        raise click.UsageError("the run has no validation data; --data train, or --folder")
+    if pictures is not None:
+        from renaissance.datasets import ImageFolder
+
+        classes, channels = folder.classes(), folder.channels()
+        return read_as(call, ImageFolder(pictures, classes=classes, channels=channels))
+    loader: Loader = call.build()
+    return loader
+
+
+def read_as(call: Call, dataset: Any) -> Loader:
+    """A loader over other data, in batches and with transforms as the run's own."""
+    settings = {name: call.arguments[name] for name in ("batch_size", "transforms")}
+    return Loader(dataset, **settings)
+
+
+def trained(experiment: Experiment, place: Path, loader: Loader) -> Task:
+    """The task with the weights and averages of a checkpoint, ready to evaluate and predict."""
+    checkpoint, rejected = open_checkpoint(place)
+    for path, reason in rejected:
+        click.echo(f"passed over {path}: {reason}", err=True)
+    if checkpoint is None:
+        raise CheckpointError(f"no intact checkpoint in {place}")
+    task = experiment.task(with_data=False)
+    if loader.sample_spec().label is not None:
+        task.data(loader, loader)
+    task.init("keep").compile(report="none").load(checkpoint.path, weights_only=True)
+    built = task.require()
+    if built.has_ema:
+        checkpoint.file("ema").load_into(snapshot.files_of(built)["ema"])
+    return task
+
+
+def write_report(task: Task, loader: Loader, weights: str | None, folder: Path) -> None:
+    """Accuracy by class, as text and as pictures."""
+    targets = np.empty(loader.num_samples, np.int64)
+    for batch in loader.epoch(0, seed=task.seed):
+        targets[np.asarray(batch.ids)] = np.asarray(batch.y)
+    report = ClassReport(targets, task.predict(loader, weights=weights), loader.classes)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "classes.txt").write_text(report.to_text(), encoding="utf-8")
+    report.plot_confusion(folder / "confusion.png")
+    report.plot_per_class(folder / "classes.png")
+    click.echo(report.to_text(), nl=False)
+
+
+class PictureFiles:
+    """Picture files without labels, as a data set.
+
+    Args:
+        paths: In the order of the answers.
+        channels: 1 or 3.
+    """
+
+    def __init__(self, paths: Sequence[str], channels: int) -> None:
+        self.paths, self.channels = list(paths), channels
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def files(self) -> tuple[list[str], None]:
+        return self.paths, None
+
+    def read(self, index: int, /) -> tuple[bytes, None]:
+        return Path(self.paths[index]).read_bytes(), None
+
+
+@click.command()
+@takes_run
+@click.argument("files", nargs=-1, required=True, metavar="FILES...")
+@click.option("--top", type=int, default=1, show_default=True, help="Classes for each picture.")
+@click.option("--weights", type=click.Choice(["raw", "ema"]), help="By default EMA if there is.")
+@click.option("--output", metavar="FILE.npy", help="Write the raw outputs as an array too.")
+def predict(
+    run: str,
+    files: Sequence[str],
+    checkpoint: str,
+    imports: Sequence[str],
+    top: int,
+    weights: str | None,
+    output: str | None,
+) -> None:
+    """Classes of picture files, or of all pictures in folders: file, class, probability.
+
+    \b
+    Examples:
+      renaissance predict runs/digits/20260102-030405-1a2b3c4d a.png b.png
+      renaissance predict runs/digits/... photos/ --top 3 --output scores.npy
+    """
+    folder, place, experiment = open_run(run, checkpoint, (), imports)
+    if experiment.data is None:
+        raise click.UsageError("the run says nothing of data, so nothing of how pictures are read")
+    paths = picture_paths(files)
+    call: Call = experiment.data.valid or experiment.data.train
+    loader = read_as(call, PictureFiles(paths, folder.channels()))
+    task = trained(experiment, place, loader)
+    outputs = task.predict(loader, weights=weights)
+    if output is not None:
+        np.save(output, outputs)
+    is_choice = as_loss(made(experiment.loss)).is_classification and outputs.ndim == 2
+    for path, row in zip(paths, outputs):
+        if is_choice:
+            for name, share in best(row, folder.classes(), top):
+                click.echo(f"{path}\t{name}\t{share:.4f}")
+        else:
+            click.echo(f"{path}\t" + "\t".join(f"{number:.6g}" for number in row.reshape(-1)))
+
+
+def picture_paths(files: Sequence[str]) -> list[str]:
+    """Files as given; folders as the pictures in them, sorted by bytes."""
+    found: list[str] = []
+    for name in files:
+        if os.path.isdir(name):
+            inside = sorted(Path(name).rglob("*"), key=os.fsencode)
+            found += [str(p) for p in inside if p.suffix.lower() in EXTENSIONS and p.is_file()]
+        elif os.path.isfile(name):
+            found.append(name)
+        else:
+            raise click.BadParameter(f"there is no file {name!r}", param_hint="FILES")
+    if not found:
+        raise click.BadParameter("the folders hold no pictures", param_hint="FILES")
+    return found
+
+
+def best(
+    outputs: npt.NDArray[np.float32], classes: Sequence[str] | None, top: int
+) -> list[tuple[str, float]]:
+    """(class, probability) of the highest outputs; of equal ones the first class."""
+    wide = outputs.astype(np.float64)
+    shares = np.exp(wide - wide.max())
+    shares /= shares.sum()
+    order = np.argsort(-wide, kind="stable")[: max(1, top)]
+    return [(str(k) if classes is None else classes[k], float(shares[k])) for k in order]
+
+
+COMMANDS = (evaluate, predict)

@@ -1,0 +1,220 @@
+"""The folder of one run: its configuration, its facts, its metrics, its checkpoints.
+
+::
+
+    runs/<name>/<yyyymmdd-hhmmss>-<config hash>/
+      config.yaml    resolved; loads back equal    run.json      versions, hardware, seed, result
+      metrics.csv    a row an epoch                steps.jsonl   an object a logged step
+      plan.txt       the memory plan               curves.png    metrics by epoch
+      checkpoints/   step-00011730 ..., latest, best
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from renaissance.config import Experiment, differences, load_experiment
+from renaissance.facts import run_facts, write_facts
+from renaissance.hooks import Callback
+from renaissance.kinds import REGISTRY, Registry
+from renaissance.loggers import CSVLogger, JSONLogger, TensorBoard
+from renaissance.saver import newest_intact, step_name
+from renaissance.task import Task
+from renaissance.tensorfile import CheckpointError
+
+CONFIG, FACTS, PLAN, CURVES = "config.yaml", "run.json", "plan.txt", "curves.png"
+
+
+class RunFolder:
+    """The folder of one run.
+
+    Args:
+        path: It need not exist yet.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def fresh(cls, root: Path, experiment: Experiment) -> RunFolder:
+        """A folder of its own for a new run, made here and now."""
+        parent = root / slug(experiment.title)
+        while True:
+            place = parent / f"{time.strftime('%Y%m%d-%H%M%S')}-{experiment.hash()}"
+            try:
+                place.mkdir(parents=True)
+                return cls(place)
+            except FileExistsError:
+                time.sleep(0.1)  # another run of this configuration began in this second
+
+    @classmethod
+    def newest(cls, root: Path, experiment: Experiment) -> RunFolder | None:
+        """The run of this name and configuration that began last, or None."""
+        parent = root / slug(experiment.title)
+        pattern = re.compile(rf"\d{{8}}-\d{{6}}-{experiment.hash()}")
+        names = os.listdir(parent) if parent.is_dir() else []
+        found = sorted(name for name in names if pattern.fullmatch(name))
+        return cls(parent / found[-1]) if found else None
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """The run that a path belongs to: itself, a checkpoint, a pointer, or any file in it.
+
+        Raises:
+            CheckpointError: There is no run folder at or above the path.
+        """
+        start = Path(path)
+        for place in (start, *start.absolute().parents):
+            if (place / CONFIG).is_file():
+                return cls(place)
+        raise CheckpointError(
+            f"{start} is no run folder and lies in none: a run folder has a {CONFIG}, and "
+            "`renaissance train` makes one"
+        )
+
+    def experiment(self, registry: Registry = REGISTRY) -> Experiment:
+        """What was run."""
+        return load_experiment(self.config, registry=registry)
+
+    @property
+    def config(self) -> Path:
+        return self.path / CONFIG
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def checkpoint_of(self, step: int) -> Path:
+        """Where the checkpoint of a step is, if it is kept."""
+        return self.checkpoints / step_name(step)
+
+    def label(self, taken: Collection[str]) -> str:
+        """A short name in a table: the folder's, with its parent's where that is taken."""
+        place = self.path.resolve()
+        return place.name if place.name not in taken else f"{place.parent.name}/{place.name}"
+
+    def classes(self) -> list[str] | None:
+        """Names of the classes, None where the data has none."""
+        return self.facts().get("classes")
+
+    def channels(self) -> int:
+        """Channels of the pictures that the network was trained on.
+
+        Raises:
+            CheckpointError: It was not trained on pictures.
+        """
+        shape = self.facts().get("sample_shape", ())
+        if len(shape) != 3 or shape[0] not in (1, 3):
+            raise CheckpointError(
+                f"{self.path}: the network was trained on samples of shape {list(shape)}; picture "
+                "files have 1 or 3 channels"
+            )
+        return int(shape[0])
+
+    def has_checkpoint(self) -> bool:
+        """Whether an intact checkpoint is there."""
+        return newest_intact(self.checkpoints)[0] is not None
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json holds; {} before the run has begun."""
+        place = self.path / FACTS
+        return json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
+
+    def begin(self, experiment: Experiment, task: Task, source: Path) -> list[str]:
+        """Write what is known before the first step.
+
+        Args:
+            experiment: What is run; the drawn seed is written in place of none.
+            task: Compiled.
+            source: The file it was read from.
+
+        Returns:
+            Lines on how the configuration differs from that of an earlier start in this folder.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        changed = self._write_config(experiment.model_copy(update={"seed": task.seed}))
+        (self.path / PLAN).write_text(task.plan.to_text() + "\n", encoding="utf-8")
+        facts = run_facts(
+            seed=task.seed,
+            device=task.device,
+            folder=source.resolve().parent,
+            name=task.name,
+            config=str(source),
+            config_hash=experiment.hash(),
+            plan_hash=task.plan.hash(),
+            **_data_facts(task),
+        )
+        write_facts(self.path / FACTS, facts)
+        return changed
+
+    def _write_config(self, experiment: Experiment) -> list[str]:
+        place = self.path / CONFIG
+        text = experiment.to_yaml()
+        changed: list[str] = []
+        if place.is_file() and place.read_text(encoding="utf-8") != text:
+            before = load_experiment(place).to_dict()
+            changed = [
+                f"{path}: {a!r} before, {b!r} now"
+                for path, a, b in differences(before, experiment.to_dict())
+            ]
+            number = 1 + sum(1 for _ in self.path.glob("config.*.yaml"))
+            os.replace(place, self.path / f"config.{number}.yaml")
+        place.write_text(text, encoding="utf-8", newline="\n")
+        return changed
+
+    def finish(self, task: Task, **result: Any) -> None:
+        """Write the result into run.json and draw the curves, if matplotlib is there."""
+        facts = self.facts()
+        facts["result"] = {
+            "epoch": task.epoch,
+            "attempted_steps": task.attempted_steps,
+            "skipped_steps": task.skipped_steps,
+            "state_hash": task.state_hash(),
+            **result,
+        }
+        place = self.path / f"{FACTS}.new"
+        place.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        os.replace(place, self.path / FACTS)
+        if len(task.history) and _has_matplotlib():
+            task.history.plot(self.path / CURVES, title=task.name)
+
+    def loggers(self, experiment: Experiment, *, tensorboard: bool = False) -> list[Callback]:
+        """The loggers of a run, but for those that the experiment names itself."""
+        own = {call.type for call in experiment.callbacks}
+        found: list[Callback] = []
+        if "csv_logger" not in own:
+            found.append(CSVLogger())
+        if "json_logger" not in own:
+            found.append(JSONLogger())
+        if tensorboard and "tensorboard" not in own:
+            found.append(TensorBoard())
+        return found
+
+
+def _data_facts(task: Task) -> Mapping[str, Any]:
+    """What predicting on files needs to know of the training data."""
+    train = task.settings.train
+    if train is None:
+        return {}
+    classes = train.classes
+    return {
+        "classes": None if classes is None else list(classes),
+        "sample_shape": list(train.sample_spec().shape),
+    }
+
+
+def _has_matplotlib() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def slug(name: str) -> str:
+    """A name as that of a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
