@@ -32,8 +32,11 @@ class Sweep:
     @property
     def suggestion(self) -> float | None:
         """Where the loss fell steepest over the logarithm of the rate; None if it never fell."""
-        lowest = min(range(len(self.losses)), key=self.losses.__getitem__)
-        falls = [(self.losses[k + 1] - self.losses[k - 1], self.rates[k]) for k in range(1, lowest)]
+        reach = max(1, len(self.losses) // 10)  # over a fifth of the sweep: one step is noise
+        falls = [
+            (self.losses[k + reach] - self.losses[k - reach], self.rates[k])
+            for k in range(reach, len(self.losses) - reach)
+        ]
         best = min(falls, default=(0.0, 0.0))
         return best[1] if best[0] < 0 else None
 

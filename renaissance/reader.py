@@ -215,7 +215,8 @@ class Reader:
             if isinstance(option, OneOf) and not self._is_text(node, options, option.kind):
                 return self.thing(option.kind, node, path)
         for option in options:
-            if isinstance(option, type) and issubclass(option, SettingsModel):
+            is_section = isinstance(option, type) and issubclass(option, SettingsModel)
+            if is_section and not _is_null(node, options):
                 return self.section(option, node, path)
         if isinstance(node, Text):
             return self._word(options, node, path)

@@ -84,7 +84,10 @@ class Supply:
                 x: Any = file.read()
         else:
             x, _ = read_sample(self.dataset, 0)
-        height, width, _ = picture_of(x, self.channels).shape
+        try:
+            height, width, _ = picture_of(x, self.channels).shape
+        except ValueError as error:
+            raise ValueError(f"{self.name(0)} {error}") from None
         return height, width
 
     def native_source(self) -> _native.Source:

@@ -1,0 +1,75 @@
+"""verify-resume: real processes, a real kill, and a failure that it does find."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from renaissance.cli import main
+from renaissance.proof import Proof, verify_resume
+
+TINY = """\
+seed: 3
+device: cpu
+threads: 1
+model: {type: mlp, hidden: [8], num_classes: 3, in_features: 64, dropout: 0.1}
+data:
+  train: {type: synthetic, num_samples: 60, size: 8, channels: 1, num_classes: 3, batch_size: 16,
+          shuffle: true, workers: 0, transforms: [{type: normalize, mean: 0.5, std: 0.3}]}
+loss: {type: cross_entropy}
+optimizer: {type: adamw, lr: 1e-2}
+fit: {epochs: 9}
+"""
+
+FORGETFUL = """\
+import renaissance as rn
+
+class Forgetful(rn.Callback):
+    '''Changes the weights by a count that it does not save.'''
+
+    count = 0
+
+    def on_train_batch_end(self, batch, logs):
+        self.count += 1
+        self.task.model[1].bias.data.add_(self.count * 1e-3)
+
+rn.register("callback", "forgetful", Forgetful)
+"""
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_tells_an_exact_resume_from_another(tmp_path, monkeypatch, capsys, forgetful):
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(TINY)
+    Path("forgetful.py").write_text(FORGETFUL)
+    arguments = ["tiny.yaml", "--steps", "11", "--kill-at", "7"]
+    if not forgetful:
+        code = main(["verify-resume", *arguments])
+    else:
+        proof = verify_resume(
+            "tiny.yaml", ["callbacks=[forgetful]"], tmp_path, steps=11, kill_at=7,
+            imports=["forgetful.py"],
+        )  # fmt: skip
+        assert proof.unbroken["state_hash"] != proof.resumed["state_hash"]
+        assert "DIFFERENT: state_hash" in proof.to_text() and not proof.holds
+        return
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    assert re.search("killed after step 7, resumed from step [36]", out)
+    assert "equal: weights" in out
+
+
+@pytest.mark.parametrize("kill_at", [0, 5, 9])
+def test_the_kill_comes_before_the_end(tmp_path, kill_at):
+    with pytest.raises(ValueError, match=f"kill-at = {kill_at} is not allowed; it takes 1 to 4"):
+        verify_resume("x.yaml", [], tmp_path, steps=5, kill_at=kill_at)
+
+
+def test_a_difference_in_the_history_is_one():
+    a = {"state_hash": "x", "attempted_steps": 3, "history": [{"loss": 1.0}]}
+    assert Proof(a, dict(a), 1, 2).holds
+    other = a | {"history": [{"loss": 2.0}]}
+    assert (
+        not Proof(a, other, 1, 2).holds and "DIFFERENT: history" in Proof(a, other, 1, 2).to_text()
+    )
