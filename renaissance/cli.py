@@ -17,14 +17,16 @@ from renaissance.interrupts import Interrupted
 from renaissance.loop import NonFiniteError
 from renaissance.yamltree import ConfigError
 
+TRACEBACK = "--traceback"
 DONE, ERROR, WRONG, NON_FINITE, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="renaissance")
-@click.option("--traceback", is_flag=True, help="Show where in the code an error arose.")
-@click.pass_context
-def cli(context: click.Context, traceback: bool) -> None:
+@click.option(
+    TRACEBACK, is_flag=True, expose_value=False, help="Show where in the code an error arose."
+)
+def cli() -> None:
     """Train networks from YAML files, exactly reproducibly.
 
     \b
@@ -40,7 +42,6 @@ def cli(context: click.Context, traceback: bool) -> None:
       renaissance train digits.yaml fit.epochs=5 optimizer.weight_decay=1e-3 name=try-2
       renaissance train digits.yaml data.train.transforms.0.std=0.5 optimizer=sgd optimizer.lr=0.1
     """
-    context.obj = {"traceback": traceback}
 
 
 for command in (*cli_train.COMMANDS, *cli_predict.COMMANDS, *cli_inspect.COMMANDS):
@@ -53,14 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: Those of the process by default.
     """
-    context_object: dict[str, bool] = {}
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        answer = cli.main(
-            args=None if arguments is None else list(arguments),
-            prog_name="renaissance",
-            standalone_mode=False,
-            obj=context_object,
-        )
+        answer = cli.main(args=list(given), prog_name="renaissance", standalone_mode=False)
         return answer if isinstance(answer, int) else DONE
     except click.ClickException as error:
         error.show()
@@ -74,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Interrupted as error:
         return _say(str(error), TERMINATED)
     except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
-        if "--traceback" in (sys.argv if arguments is None else arguments):
+        if TRACEBACK in given:
             traceback.print_exc()
         return _say(f"error: {error}", ERROR)
 
