@@ -65,7 +65,6 @@ LOOKS = (
     "fit.log_every",
     "fit.checkpoint",
     "fit.keep",
-    "fit.validation_freq",
     "compile.report",
 )
 
