@@ -107,21 +107,31 @@ struct AutoDraw {
   float magnitude;  // signed; shear as a slope, shift in pixels, bits, level or factor - 1
 };
 
+// Point `place` of `count` from 0 to `end`, rounded as torch.linspace rounds: a translation is cut to
+// whole pixels, so that 15.999999 and 16 differ.
+RN_HD float linspace_at(float end, i32 place, i32 count) {
+  const float step = end / static_cast<float>(count - 1);
+  return place < count / 2 ? step * static_cast<float>(place)
+                           : end - step * static_cast<float>(count - 1 - place);
+}
+
 // The magnitude of `kind` at `bin` of `bins`, before its sign.
 RN_HD float auto_magnitude(i32 kind, i32 bin, i32 bins, bool wide, i32 height, i32 width) {
-  const float part = bins > 1 ? static_cast<float>(bin) / static_cast<float>(bins - 1) : 0.0f;
+  const float most = 150.0f / 331.0f;  // translation as a fraction of the side
   switch (kind) {
     case AUTO_SHEAR_X:
-    case AUTO_SHEAR_Y: return (wide ? 0.99f : 0.3f) * part;
-    case AUTO_TRANSLATE_X: return (wide ? 32.0f : 150.0f / 331.0f * static_cast<float>(width)) * part;
-    case AUTO_TRANSLATE_Y: return (wide ? 32.0f : 150.0f / 331.0f * static_cast<float>(height)) * part;
-    case AUTO_ROTATE: return (wide ? 135.0f : 30.0f) * part;
+    case AUTO_SHEAR_Y: return linspace_at(wide ? 0.99f : 0.3f, bin, bins);
+    case AUTO_TRANSLATE_X:
+      return linspace_at(wide ? 32.0f : most * static_cast<float>(width), bin, bins);
+    case AUTO_TRANSLATE_Y:
+      return linspace_at(wide ? 32.0f : most * static_cast<float>(height), bin, bins);
+    case AUTO_ROTATE: return linspace_at(wide ? 135.0f : 30.0f, bin, bins);
     case AUTO_BRIGHTNESS:
     case AUTO_COLOR:
     case AUTO_CONTRAST:
-    case AUTO_SHARPNESS: return (wide ? 0.99f : 0.9f) * part;
-    case AUTO_POSTERIZE: return 8.0f - round_even((wide ? 6.0f : 4.0f) * part);
-    case AUTO_SOLARIZE: return TOP_LEVEL * (1.0f - part);
+    case AUTO_SHARPNESS: return linspace_at(wide ? 0.99f : 0.9f, bin, bins);
+    case AUTO_POSTERIZE: return 8.0f - round_even(linspace_at(wide ? 6.0f : 4.0f, bin, bins));
+    case AUTO_SOLARIZE: return TOP_LEVEL - linspace_at(TOP_LEVEL, bin, bins);
     default: return 0.0f;
   }
 }
