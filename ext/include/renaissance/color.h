@@ -107,12 +107,12 @@ struct AutoDraw {
   float magnitude;  // signed; shear as a slope, shift in pixels, bits, level or factor - 1
 };
 
-// Point `place` of `count` from 0 to `end`, rounded as torch.linspace rounds: a translation is cut to
-// whole pixels, so that 15.999999 and 16 differ.
+// Point `place` of `count` from 0 to `end`, rounded as torch.linspace rounds (the step once, the
+// rest once): a translation is cut to whole pixels, so that 15.999999 and 16 differ.
 RN_HD float linspace_at(float end, i32 place, i32 count) {
-  const float step = end / static_cast<float>(count - 1);
-  return place < count / 2 ? step * static_cast<float>(place)
-                           : end - step * static_cast<float>(count - 1 - place);
+  const double step = static_cast<double>(end / static_cast<float>(count - 1));
+  if (place < count / 2) return static_cast<float>(step * static_cast<double>(place));
+  return static_cast<float>(static_cast<double>(end) - step * static_cast<double>(count - 1 - place));
 }
 
 // The magnitude of `kind` at `bin` of `bins`, before its sign.
