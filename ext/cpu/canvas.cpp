@@ -151,6 +151,11 @@ void Canvas::flip_y() {
 }
 
 void Canvas::pad(int left, int top, int right, int bottom, u32 mode, int operation) {
+  const int least = mode == PAD_REFLECT ? 1 : 0;  // a mirrored border is no wider than the picture
+  const bool is_mirror = mode == PAD_REFLECT || mode == PAD_SYMMETRIC;
+  if (is_mirror && (std::max(top, bottom) + least > height() || std::max(left, right) + least > width()))
+    throw PictureError("a picture of " + std::to_string(height()) + "x" + std::to_string(width()) +
+                       " is too small to be padded by its mirror image; use mode 'edge'");
   settle();
   note_fill(operation);
   y_.pad(top, bottom, mode, operation);

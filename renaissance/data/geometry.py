@@ -61,9 +61,10 @@ def _symmetric(given: Range) -> tuple[float, float]:
     return given if isinstance(given, tuple) else (-given, given)
 
 
-def _pad(
-    owner: Transform, stage: Stage, sides: tuple[int, int, int, int], mode: str, fill: Fill
-) -> tuple[tuple[Operation, ...], Stage]:
+def _check_mirror(
+    owner: Transform, stage: Stage, sides: tuple[int, int, int, int], mode: str
+) -> None:
+    """A mirrored border may not be wider than the picture."""
     left, top, right, bottom = sides
     for border, extent, axis in (
         (max(left, right), stage.width, "width"),
@@ -75,6 +76,13 @@ def _pad(
                 f"{owner!r}: padding {border} by {mode!r} needs a {axis} of at least {least}; "
                 f"the picture is {stage}"
             )
+
+
+def _pad(
+    owner: Transform, stage: Stage, sides: tuple[int, int, int, int], mode: str, fill: Fill
+) -> tuple[tuple[Operation, ...], Stage]:
+    _check_mirror(owner, stage, sides, mode)
+    left, top, right, bottom = sides
     operation = Operation(
         "pad", PAD_MODES[mode], size=sides, value=per_channel(fill, stage.channels, owner, "fill")
     )
@@ -138,6 +146,9 @@ class RandomCrop(Transform):
         if s.pad_if_needed:
             fill = per_channel(s.fill, stage.channels, self, "fill")
             mode = PAD_MODES[s.padding_mode]
+            rows = max(0, height - (stage.height or height))
+            columns = max(0, width - (stage.width or width))
+            _check_mirror(self, stage, (columns, rows, columns, rows), s.padding_mode)
             operations += (Operation("pad_to", mode, size=(height, width), value=fill),)
         elif (stage.height or height) < height or (stage.width or width) < width:
             raise ValueError(

@@ -92,7 +92,7 @@ def compile_program(
         lowered, stage = transform.lower(stage)
         operations += lowered
         streams += [stream_of(transform, seen[transform.stream])] * len(lowered)
-        seen[transform.stream] += 1
+        seen[transform.stream] += 1 if transform.stream else 0
         stages.append((repr(transform), stage))
     if not stage.known:
         raise ValueError(
