@@ -28,6 +28,7 @@ from side_by_side import alternate, summary, table, write
 
 import renaissance as rn
 from renaissance import _native
+from renaissance.data.dataset import ArrayDataset
 from renaissance.datasets import Synthetic
 
 MNIST_CHAIN = (
@@ -150,11 +151,13 @@ def run_mnist(given, folder):
 
 
 def run_cifar(given, folder):
-    data = Synthetic(20000, size=32)
+    x, y = Synthetic(20000, size=32).as_arrays()
+    planes = np.ascontiguousarray(x.transpose(0, 3, 1, 2))  # as the files of CIFAR are
+    data = ArrayDataset(planes.transpose(0, 2, 3, 1), y)
     subjects = {
         "ours": Ours(data, 512, CIFAR_CHAIN),
         "ours, float16": Ours(data, 512, CIFAR_CHAIN, dtype=torch.float16),
-        **loader_peers.cifar(data.as_arrays()[0], folder),
+        **loader_peers.cifar(x, folder),
     }
     return compare("cifar", subjects, given), scaling("cifar", data, 512, CIFAR_CHAIN, given)
 

@@ -251,6 +251,18 @@ def test_grey_pictures_without_channel_axis():
     np.testing.assert_allclose(batch.x[:, 0], x / 255, rtol=1e-6)
 
 
+def test_pictures_in_planes_give_the_same_batches_without_a_copy(pictures):
+    x, y = pictures.as_arrays()
+    planes = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    settings = {"batch_size": 8, "shuffle": True, "transforms": AUGMENT, "seed": 5, "workers": 1}
+    loader = rn.Loader.from_arrays(planes.transpose(0, 2, 3, 1), y, **settings)
+    same(list(loader.epoch(0)), list(loader_of(pictures).epoch(0)))
+    assert np.shares_memory(loader.dataset.as_arrays()[0], planes)
+    assert loader.resident().x.flags.c_contiguous
+    strided = np.repeat(x, 2, axis=0)[::2]  # neither: copied
+    same(list(rn.Loader.from_arrays(strided, y, **settings).epoch(0)), list(loader.epoch(0)))
+
+
 def test_inputs_are_not_modified(pictures):
     x, y = pictures.as_arrays()
     before = x.tobytes(), y.tobytes()

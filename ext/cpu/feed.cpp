@@ -409,6 +409,11 @@ void Feed::fail(const Errand& errand, const std::string& text, Workbench& bench)
   if (give_up(&next, text) || pursue(next, bench)) finish(next);
 }
 
+bool Feed::is_clean(int slot) const {
+  std::lock_guard<std::mutex> hold(slots_[slot]->guard);
+  return slots_[slot]->damages.empty() && slots_[slot]->error_position < 0;
+}
+
 std::vector<Damage> Feed::damages(int slot) const {
   std::lock_guard<std::mutex> hold(slots_[slot]->guard);
   std::vector<Damage> found = slots_[slot]->damages;

@@ -78,6 +78,7 @@ class Feed {
   Status work(int slot, double seconds, Workbench& bench);
   // Of a ready slot: the ids that are really in it, and what was damaged.
   const std::vector<i64>& ids(int slot) const { return slots_[slot]->ids; }
+  bool is_clean(int slot) const;  // nothing was damaged, no error
   std::vector<Damage> damages(int slot) const;
   // "" or the error of the first position that has one.
   std::string error(int slot, i64* id) const;

@@ -85,8 +85,8 @@ py::array_t<u8> decode_whole(const py::bytes& data, int channels) {
 void bind_sources(py::module_& m) {
   py::class_<Source, std::shared_ptr<Source>>(m, "Source");
   py::class_<PictureSource, Source, std::shared_ptr<PictureSource>>(m, "PictureSource")
-      .def(py::init<u64, int, int, int>(), py::arg("address"), py::arg("height"), py::arg("width"),
-           py::arg("channels"));
+      .def(py::init<u64, int, int, int, const std::array<i64, 4>&>(), py::arg("address"),
+           py::arg("height"), py::arg("width"), py::arg("channels"), py::arg("strides"));
   py::class_<RowSource, Source, std::shared_ptr<RowSource>>(m, "RowSource")
       .def(py::init<u64, i64>(), py::arg("address"), py::arg("row_bytes"));
   py::class_<FileSource, Source, std::shared_ptr<FileSource>>(m, "FileSource")
@@ -142,6 +142,7 @@ void bind_loader(py::module_& m) {
       .def("work", &Feed::work, py::arg("slot"), py::arg("seconds"), py::arg("bench"), nogil)
       .def("expect_helpers", &Feed::expect_helpers)
       .def("ids", [](const Feed& f, int slot) { return Ids(f.ids(slot).size(), f.ids(slot).data()); })
+      .def("is_clean", &Feed::is_clean, py::arg("slot"))
       .def("damages", &damages_of, py::arg("slot"), "[(id, replacement or -1, text)] by position.")
       .def(
           "error",

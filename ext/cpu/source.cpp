@@ -24,14 +24,15 @@ Image picture_at(const u8* pixels, int height, int width, int channels) {
 }
 
 Fetched PictureSource::fetch(i64 id, const Want&, Workbench& bench) const {
-  bench.image = picture_at(base_ + id * bytes(), height_, width_, channels_);
+  bench.image = first_;
+  bench.image.pixels += id * stride_;
   return Fetched::PICTURE;
 }
 
 void PictureSource::prefetch(i64 id) const {
   // A random picture of a large set is in no cache; its address is known one sample ahead.
-  const u8* begin = base_ + id * bytes();
-  const i64 end = std::min<i64>(bytes(), 4096);
+  const u8* begin = first_.pixels + id * stride_;
+  const i64 end = std::min<i64>(stride_, 4096);
   for (i64 offset = 0; offset < end; offset += 64) __builtin_prefetch(begin + offset);
 }
 

@@ -3,6 +3,7 @@
 // A source is shared by all workers and has no state of its own; what a worker needs to work with
 // (decoder, buffers, scratch) is its Workbench.
 #pragma once
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -67,21 +68,20 @@ class Source {
   virtual bool is_encoded() const { return false; }
 };
 
-// uint8 pictures (n, height, width, channels), contiguous.
+// uint8 pictures (n, height, width, channels) in memory, channels together or in planes.
 class PictureSource : public Source {
  public:
-  PictureSource(u64 address, int height, int width, int channels)
-      : base_(reinterpret_cast<const u8*>(address)),
-        height_(height),
-        width_(width),
-        channels_(channels) {}
+  // `strides` in bytes: from picture, row, pixel, channel to the next.
+  PictureSource(u64 address, int height, int width, int channels, const std::array<i64, 4>& strides)
+      : first_{reinterpret_cast<const u8*>(address), height, width, channels, strides[1],
+               strides[2], strides[3]},
+        stride_(strides[0]) {}
   Fetched fetch(i64 id, const Want&, Workbench& bench) const override;
   void prefetch(i64 id) const override;
 
  private:
-  i64 bytes() const { return static_cast<i64>(height_) * width_ * channels_; }
-  const u8* base_;
-  int height_, width_, channels_;
+  Image first_;
+  i64 stride_;
 };
 
 // Rows of any type that pass untouched.

@@ -206,7 +206,7 @@ def array_digest(array: npt.NDArray[Any] | None) -> dict[str, Any] | None:
 
 
 def as_inputs(x: Any, *, say: bool = True) -> npt.NDArray[Any]:
-    """x as a contiguous array; float64 becomes float32, which is said."""
+    """x as a contiguous array or planar pictures; float64 becomes float32, which is said."""
     array = as_numpy(x, "x")
     if array.ndim == 0 or len(array) == 0:
         raise ValueError(
@@ -222,7 +222,14 @@ def as_inputs(x: Any, *, say: bool = True) -> npt.NDArray[Any]:
         raise TypeError(f"x has dtype {array.dtype}; it takes uint8 pictures, floats or integers")
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype == np.uint8 and is_planar(array):
+        return array
     return np.ascontiguousarray(array)
+
+
+def is_planar(pictures: npt.NDArray[Any]) -> bool:
+    """Whether (N, H, W, C) pictures lie in memory as (N, C, H, W), which programs read fastest."""
+    return pictures.ndim == 4 and pictures.transpose(0, 3, 1, 2).flags.c_contiguous
 
 
 def _check_pictures(array: npt.NDArray[Any]) -> None:

@@ -82,7 +82,7 @@ def verify(root: str | os.PathLike[str]) -> VerifyReport:
 def decode_files(
     paths: Sequence[str], channels: int, most_bytes: int | None
 ) -> npt.NDArray[np.uint8] | None:
-    """All pictures as (N, H, W, channels); None when they differ in size or are too large.
+    """All pictures as (N, H, W, channels), in planes; None if they differ in size or are too large.
 
     Args:
         paths: Picture files.
@@ -96,7 +96,9 @@ def decode_files(
         first = _decoded(paths[0], file.read(), channels)
     if most_bytes is not None and first.nbytes * len(paths) > most_bytes:
         return None
-    out = np.empty((len(paths), *first.shape), np.uint8)
+    height, width, _ = first.shape
+    planes = np.empty((len(paths), channels, height, width), np.uint8)
+    out = planes.transpose(0, 2, 3, 1)
     for id, kind, text in _survey(paths, channels, out, "decoding"):
         if kind == _OTHER_SIZE:
             return None

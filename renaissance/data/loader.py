@@ -14,14 +14,14 @@ from renaissance.data.batch import Batch
 from renaissance.data.dataset import ArrayDataset, logger, optional
 from renaissance.data.ledger import Ledger, per_image
 from renaissance.data.options import check_settings
-from renaissance.data.order import Order
+from renaissance.data.order import EpochIds, Order
 from renaissance.data.preview import bench, draw_batch, report_of
 from renaissance.data.program import Program, compile_program
 from renaissance.data.ring import SlotShape
 from renaissance.data.stream import BatchStream, Position, StreamPlan
 from renaissance.data.supply import LabelSpec, Supply, supply_of
 from renaissance.data.workers import auto_workers
-from renaissance.random import Permutation, check_seed
+from renaissance.random import check_seed
 
 Layout = Literal["nchw", "nhwc"]
 
@@ -97,7 +97,7 @@ class Loader:
         self._ledger = Ledger()
         self._position = Position()  # of the stream opened last
         self._has_said_seed = False
-        self._permutations: dict[tuple[int, int], Permutation | None] = {}
+        self._permutations: dict[tuple[int, int], EpochIds] = {}
 
     @classmethod
     def from_arrays(
@@ -316,7 +316,7 @@ class Loader:
         supply = self._supply
         if supply.form != "pictures" or self._program is None or supply.x is None:
             return None
-        x = supply.x.reshape(self.num_samples, *supply.shape)
+        x = np.ascontiguousarray(supply.x).reshape(self.num_samples, *supply.shape)
         return Resident(x, supply.labels, self._program, self._ids)
 
     def _ids(self, seed: int, epoch: int, step: int) -> npt.NDArray[np.int64]:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from renaissance import _native
 from renaissance.random import Permutation
 
 Ids = npt.NDArray[np.int64]
+EpochIds = Ids | Permutation | None
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,15 @@ class Order:
         first = step * self.batch_size
         return slice(first, min(first + self.batch_size, self.num_samples))
 
-    def epoch(self, seed: int, epoch: int) -> Permutation | None:
+    def epoch(self, seed: int, epoch: int) -> EpochIds:
         """The permutation of an epoch; None: as the data set has them."""
-        return Permutation(self.num_samples, seed, epoch) if self.shuffle else None
+        if not self.shuffle:
+            return None
+        permutation = Permutation(self.num_samples, seed, epoch)
+        # A table is sliced faster than the permutation that made it.
+        return permutation[:] if self.num_samples <= _native.SHUFFLE_LIMIT else permutation
 
-    def ids(self, permutation: Permutation | None, step: int, rank: int = 0, world: int = 1) -> Ids:
+    def ids(self, permutation: EpochIds, step: int, rank: int = 0, world: int = 1) -> Ids:
         """Data-set indices of this rank's part of batch `step`, int64.
 
         A batch of m samples is cut at positions rank * m // world.

@@ -88,6 +88,10 @@ class Ring:
         return len(self._filling)
 
     @property
+    def num_held(self) -> int:
+        return len(self._held)
+
+    @property
     def held(self) -> tuple[int, ...]:
         """Slots that the consumer has, oldest first."""
         return tuple(self._held)

@@ -13,10 +13,10 @@ from renaissance.data.batch import Batch as Batch
 from renaissance.data.batch import DamagedSample
 from renaissance.data.errands import Errands
 from renaissance.data.ledger import Ledger, per_image
-from renaissance.data.order import Order
+from renaissance.data.order import EpochIds, Order
 from renaissance.data.ring import Ring, SlotShape
 from renaissance.data.supply import Supply
-from renaissance.random import AUGMENT, REPLACE, Permutation, derive
+from renaissance.random import AUGMENT, REPLACE, derive
 
 SLICE_SECONDS = 0.05  # how long C++ may wait or work before Python looks for Ctrl-C
 
@@ -78,7 +78,7 @@ class BatchStream:
         self._errands = Errands(self._feed, supply)
         self._bench = _native.Workbench()
         self._ordered: deque[int] = deque()  # batch sizes by slot being filled
-        self._permutation: Permutation | None = None
+        self._permutation: EpochIds = None
         self.position = Position()
         self._next_order = self._end = 0
         # Threads must be gone before the interpreter goes, and with a stream that is forgotten.
@@ -145,9 +145,8 @@ class BatchStream:
         return self
 
     def __next__(self) -> Batch:
-        held = self._ring.held
-        for slot in held[: max(0, len(held) - KEPT + 1)]:
-            self._ring.release(slot)
+        while self._ring.num_held >= KEPT:
+            self._ring.release(self._ring.held[0])
         batch = self.next()
         if batch is None:
             raise StopIteration
@@ -206,6 +205,8 @@ class BatchStream:
 
     def _check(self, slot: int) -> None:
         """Enters damage into the ledger; an error ends the stream."""
+        if self._feed.is_clean(slot):
+            return
         damages = self._feed.damages(slot)
         self._ledger.enter(damages)
         error = self._feed.error(slot)
@@ -229,7 +230,7 @@ class BatchStream:
 
     def _batch(self, slot: int, count: int) -> Batch:
         x, y = self._ring.tensors[slot]
-        if count < len(x):
+        if count < self._plan.shape.batch:
             x, y = x[:count], None if y is None else y[:count]
         return Batch(x, y, self._feed.ids(slot), slot)
 

@@ -94,7 +94,11 @@ class Supply:
         """The C++ side; the arrays must outlive it."""
         if self.form == "pictures":
             assert self.x is not None
-            return _native.PictureSource(self.x.ctypes.data, *self.shape)
+            height, width, channels = self.shape
+            x = self.x if self.x.ndim == 4 else self.x[..., None]
+            sample, row, pixel, channel = x.strides
+            strides = (sample, row, pixel, channel)
+            return _native.PictureSource(x.ctypes.data, height, width, channels, strides)
         if self.form == "rows":
             assert self.x is not None
             return _native.RowSource(self.x.ctypes.data, self.x[:1].nbytes)
