@@ -6,7 +6,19 @@ import sys
 import pytest
 import torch
 
+from renaissance.kinds import REGISTRY
+
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def registry_as_it_was():
+    """What a test, or a guide's code, registers is gone after it."""
+    before = {kind: dict(made) for kind, made in REGISTRY._factories.items()}
+    yield
+    for kind, made in before.items():
+        REGISTRY._factories[kind].clear()
+        REGISTRY._factories[kind].update(made)
 
 
 @pytest.fixture

@@ -130,6 +130,8 @@ void run_team(Job& job, int members) {
   if (job.failed) std::rethrow_exception(job.failed);
 }
 
+constexpr std::int64_t SHARES = 8;
+
 int processors() {
   static const int count = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   return count;
@@ -143,14 +145,16 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, const Ran
   const std::int64_t pieces = (count + grain - 1) / grain;
   const std::int64_t members = std::min<std::int64_t>(threads, pieces);
   if (members <= 1) return body(0, count);
-  const std::int64_t length = (pieces + members - 1) / members * grain;
+  // Several shares a member: one that is held up leaves its rest to the others.
+  const std::int64_t shares = std::min(pieces, members * SHARES);
+  const std::int64_t length = (pieces + shares - 1) / shares * grain;
   const std::function<void(std::int64_t)> share = [&](std::int64_t i) {
     const std::int64_t begin = i * length;
     if (begin < count) body(begin, std::min(begin + length, count));
   };
   Job job;
   job.share = &share;
-  job.count = members;
+  job.count = shares;
   run_team(job, static_cast<int>(members));
 }
 
