@@ -104,6 +104,7 @@ class Feed:
         workers: int,
         on_error: str,
         samples: int,
+        batch: int,
         sample_bytes: int,
         label_bytes: int,
         labels: int,

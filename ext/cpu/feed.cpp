@@ -8,14 +8,18 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "bypass.h"
+
 namespace rn {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int ACCOUNT_ITEMS = 16;  // work items between two readings of the CPU clock
-constexpr int MAX_ATTEMPTS = 16;  // replacements tried for one sample
+constexpr int ACCOUNT_ITEMS = 16;          // work items between two readings of the CPU clock
+constexpr i64 CACHE_BYTES = 16 << 20;      // a ring up to this is written through the caches
+constexpr i64 MOST_TILE_BYTES = 64 << 10;  // of a sample that is made in one and copied past them
+constexpr int MAX_ATTEMPTS = 16;           // replacements tried for one sample
 
 u64 since(Clock::time_point start) {
   return static_cast<u64>(
@@ -32,6 +36,15 @@ i64 grain_of(const Source& source, i64 sample_bytes) {
   return std::max<i64>(1, std::min<i64>(64, (1 << 18) / std::max<i64>(1, sample_bytes)));
 }
 
+// Whether the ring is too large for the caches, and a sample small enough to be made inside them.
+bool should_bypass(const std::vector<SlotMemory>& slots, const FeedOptions& options) {
+  if (slots.size() < 2 || options.sample_bytes > MOST_TILE_BYTES || options.sample_bytes % 64 != 0)
+    return false;
+  const auto is_aligned = [](const SlotMemory& m) { return reinterpret_cast<u64>(m.x) % 64 == 0; };
+  return options.slot_bytes * static_cast<i64>(slots.size()) > CACHE_BYTES &&
+         std::all_of(slots.begin(), slots.end(), is_aligned);
+}
+
 }  // namespace
 
 Feed::Feed(std::shared_ptr<const Source> source, const Program* program,
@@ -40,6 +53,7 @@ Feed::Feed(std::shared_ptr<const Source> source, const Program* program,
       program_(program),
       options_(options),
       grain_(grain_of(*source_, options.sample_bytes)),
+      bypasses_(should_bypass(slots, options)),
       owner_(getpid()),
       threads_(new std::vector<std::thread>) {
   if (options.on_error == OnError::BLANK && options.label_bytes > 0 && options.labels == 0)
@@ -305,9 +319,11 @@ bool Feed::give_up(Errand* errand, const std::string& text) {
 
 // False: the program cannot take this picture (too small for its crop, say).
 bool Feed::render(const Errand& errand, Workbench& bench) {
-  void* out = slots_[errand.slot]->memory.x + errand.position * options_.sample_bytes;
+  u8* out = slots_[errand.slot]->memory.x + errand.position * options_.sample_bytes;
+  u8* made = bypasses_ ? bench.tile.reserve_aligned(options_.sample_bytes) : out;
   try {
-    program_->run(bench.image, key_of(errand), out, options_.output, bench.scratch);
+    program_->run(bench.image, key_of(errand), made, options_.output, bench.scratch);
+    if (bypasses_) bypass_copy(out, made, options_.sample_bytes);
     return true;
   } catch (const PictureError& error) {
     bench.problem = error.what();
@@ -339,8 +355,11 @@ void Feed::finish(const Errand& errand) {
 // So many samples of a slot are missing no longer.
 void Feed::settle(int slot, i64 samples) {
   if (samples == 0) return;
+  if (bypasses_) bypass_fence();
   if (slots_[slot]->missing.fetch_sub(samples) != samples) return;
-  { std::lock_guard<std::mutex> turn(ready_guard_); }
+  {
+    std::lock_guard<std::mutex> turn(ready_guard_);
+  }
   ready_changed_.notify_all();
 }
 
@@ -352,7 +371,9 @@ void Feed::leave_errand(const Errand& errand) {
   }
   errand_changed_.notify_one();
   if (has_helpers_) return;
-  { std::lock_guard<std::mutex> turn(ready_guard_); }
+  {
+    std::lock_guard<std::mutex> turn(ready_guard_);
+  }
   ready_changed_.notify_all();
 }
 

@@ -24,13 +24,14 @@ namespace rn {
 enum class OnError { RAISE, REPLACE, BLANK };
 
 struct FeedOptions {
-  int workers = 0;         // 0: the calling thread works inside `work`
-  i64 samples = 0;         // of the whole data set; replacements are drawn from it
-  i64 sample_bytes = 0;    // of x in a slot
-  i64 label_bytes = 0;     // of y in a slot; 0: no labels
-  u64 labels = 0;          // address of all labels, or 0 when Python brings them
-  u64 augment_key = 0;     // key of the program's draws
-  u64 replace_key = 0;     // key of the replacements of damaged samples
+  int workers = 0;       // 0: the calling thread works inside `work`
+  i64 samples = 0;       // of the whole data set; replacements are drawn from it
+  i64 sample_bytes = 0;  // of one sample's x
+  i64 slot_bytes = 0;    // of x in a slot
+  i64 label_bytes = 0;   // of one sample's y; 0: no labels
+  u64 labels = 0;        // address of all labels, or 0 when Python brings them
+  u64 augment_key = 0;   // key of the program's draws
+  u64 replace_key = 0;   // key of the replacements of damaged samples
   OnError on_error = OnError::RAISE;
   OutputSpec output{};
 };
@@ -54,16 +55,16 @@ struct Errand {
 };
 
 struct FeedStats {
-  std::atomic<u64> samples{0}, busy_nanoseconds{0}, decode_nanoseconds{0},
-      idle_nanoseconds{0}, wait_nanoseconds{0};
+  std::atomic<u64> samples{0}, busy_nanoseconds{0}, decode_nanoseconds{0}, idle_nanoseconds{0},
+      wait_nanoseconds{0};
 };
 
 class Feed {
  public:
   enum class Status { READY, PENDING, FOREIGN };
 
-  Feed(std::shared_ptr<const Source> source, const Program* program,
-       std::vector<SlotMemory> slots, const FeedOptions& options);
+  Feed(std::shared_ptr<const Source> source, const Program* program, std::vector<SlotMemory> slots,
+       const FeedOptions& options);
   ~Feed();
   Feed(const Feed&) = delete;
   Feed& operator=(const Feed&) = delete;
@@ -85,7 +86,8 @@ class Feed {
 
   // An errand for Python, false after `seconds` or when the feed is closed.
   bool take_errand(double seconds, Errand* errand);
-  void finish_picture(const Errand& errand, const Image& image, const void* label, Workbench& bench);
+  void finish_picture(const Errand& errand, const Image& image, const void* label,
+                      Workbench& bench);
   void finish_row(const Errand& errand, const void* row, const void* label);
   void finish_jpeg(const Errand& errand, const u8* data, std::size_t size, int channels,
                    const void* label, Workbench& bench);
@@ -137,13 +139,14 @@ class Feed {
   const Program* const program_;  // outlives the feed; null when rows pass untouched
   const FeedOptions options_;
   const i64 grain_;
-  const int owner_;  // process id: threads do not survive a fork
+  const bool bypasses_;  // the caches, on the way to the slots
+  const int owner_;      // process id: threads do not survive a fork
 
   std::vector<std::unique_ptr<Slot>> slots_;
   std::mutex queue_guard_;
   std::condition_variable queue_changed_;
-  std::deque<int> queue_;       // slots with items left, oldest first
-  std::mutex ready_guard_;      // taken to announce a ready slot or an errand
+  std::deque<int> queue_;   // slots with items left, oldest first
+  std::mutex ready_guard_;  // taken to announce a ready slot or an errand
   std::condition_variable ready_changed_;
   std::mutex errand_guard_;
   std::condition_variable errand_changed_;

@@ -116,7 +116,8 @@ struct JpegDecoder::State {
     if (info.progressive_mode || info.arith_code || has_inks) return false;
     if (info.num_components != 1 && info.num_components != 3) return false;
     for (int c = 1; c < info.num_components; ++c)
-      if (info.comp_info[c].h_samp_factor != 1 || info.comp_info[c].v_samp_factor != 1) return false;
+      if (info.comp_info[c].h_samp_factor != 1 || info.comp_info[c].v_samp_factor != 1)
+        return false;
     const int h = info.comp_info[0].h_samp_factor, v = info.comp_info[0].v_samp_factor;
     return info.num_components == 1 ? h == 1 && v == 1 : h <= 2 && v <= 2 && v <= h;
   }
@@ -215,8 +216,8 @@ bool JpegDecoder::decode(const Box& needed, u8* pixels, Image* image) {
     s.problem = s.errors.text;
     return false;
   }
-  *image = {pixels,   part.height, part.width, s.channels,  stride,    s.channels,
-            1,        part.top,    part.left,  full_height, full_width};
+  *image = {pixels, part.height, part.width, s.channels,  stride,    s.channels,
+            1,      part.top,    part.left,  full_height, full_width};
   return true;
 }
 

@@ -31,9 +31,9 @@ OnError on_error_of(const std::string& name) {
 
 std::shared_ptr<Feed> make_feed(std::shared_ptr<Source> source, const Program* program,
                                 const std::vector<std::pair<u64, u64>>& slots, int workers,
-                                const std::string& on_error, i64 samples, i64 sample_bytes,
-                                i64 label_bytes, u64 labels, u64 augment_key, u64 replace_key,
-                                const std::tuple<i32, i32, int>& output) {
+                                const std::string& on_error, i64 samples, i64 batch,
+                                i64 sample_bytes, i64 label_bytes, u64 labels, u64 augment_key,
+                                u64 replace_key, const std::tuple<i32, i32, int>& output) {
   std::vector<SlotMemory> memory;
   for (const auto& [x, y] : slots)
     memory.push_back({reinterpret_cast<u8*>(x), reinterpret_cast<u8*>(y)});
@@ -42,6 +42,7 @@ std::shared_ptr<Feed> make_feed(std::shared_ptr<Source> source, const Program* p
   options.on_error = on_error_of(on_error);
   options.samples = samples;
   options.sample_bytes = sample_bytes;
+  options.slot_bytes = batch * sample_bytes;
   options.label_bytes = label_bytes;
   options.labels = labels;
   options.augment_key = augment_key;
@@ -127,7 +128,7 @@ void bind_loader(py::module_& m) {
       .value("FOREIGN", Feed::Status::FOREIGN);
   feed.def(py::init(&make_feed), py::kw_only(), py::arg("source"), py::arg("program"),
            py::arg("slots"), py::arg("workers"), py::arg("on_error"), py::arg("samples"),
-           py::arg("sample_bytes"), py::arg("label_bytes"), py::arg("labels"),
+           py::arg("batch"), py::arg("sample_bytes"), py::arg("label_bytes"), py::arg("labels"),
            py::arg("augment_key"), py::arg("replace_key"), py::arg("output"),
            py::keep_alive<1, 3>())
       .def(
@@ -141,7 +142,8 @@ void bind_loader(py::module_& m) {
       .def("wait", &Feed::wait, py::arg("slot"), py::arg("seconds"), nogil)
       .def("work", &Feed::work, py::arg("slot"), py::arg("seconds"), py::arg("bench"), nogil)
       .def("expect_helpers", &Feed::expect_helpers)
-      .def("ids", [](const Feed& f, int slot) { return Ids(f.ids(slot).size(), f.ids(slot).data()); })
+      .def("ids",
+           [](const Feed& f, int slot) { return Ids(f.ids(slot).size(), f.ids(slot).data()); })
       .def("is_clean", &Feed::is_clean, py::arg("slot"))
       .def("damages", &damages_of, py::arg("slot"), "[(id, replacement or -1, text)] by position.")
       .def(
@@ -181,15 +183,14 @@ void bind_loader(py::module_& m) {
             f.finish_row(errand_of(e), pointer(row), pointer(label));
           },
           nogil)
-      .def(
-          "finish_jpeg",
-          [](Feed& f, const ErrandTuple& e, const py::bytes& data, int channels, u64 label,
-             Workbench& bench) {
-            const std::string_view view = data;
-            py::gil_scoped_release release;
-            f.finish_jpeg(errand_of(e), reinterpret_cast<const u8*>(view.data()), view.size(),
-                          channels, pointer(label), bench);
-          })
+      .def("finish_jpeg",
+           [](Feed& f, const ErrandTuple& e, const py::bytes& data, int channels, u64 label,
+              Workbench& bench) {
+             const std::string_view view = data;
+             py::gil_scoped_release release;
+             f.finish_jpeg(errand_of(e), reinterpret_cast<const u8*>(view.data()), view.size(),
+                           channels, pointer(label), bench);
+           })
       .def(
           "fail",
           [](Feed& f, const ErrandTuple& e, const std::string& text, Workbench& bench) {

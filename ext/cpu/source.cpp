@@ -18,9 +18,8 @@ u64 thread_nanoseconds() {
 }
 
 Image picture_at(const u8* pixels, int height, int width, int channels) {
-  return {pixels,   height, width, channels, static_cast<i64>(width) * channels,
-          channels, 1,      0,     0,        height,
-          width};
+  return {pixels, height, width,  channels, static_cast<i64>(width) * channels, channels, 1,
+          0,      0,      height, width};
 }
 
 Fetched PictureSource::fetch(i64 id, const Want&, Workbench& bench) const {
@@ -57,7 +56,8 @@ i64 read_file(const std::string& path, Workbench& bench) {
   u8* bytes = bench.file.reserve(static_cast<std::size_t>(status.st_size) + 1);
   i64 have = 0;
   while (have < status.st_size) {
-    const ssize_t got = read(file.fd, bytes + have, static_cast<std::size_t>(status.st_size - have));
+    const ssize_t got =
+        read(file.fd, bytes + have, static_cast<std::size_t>(status.st_size - have));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       bench.problem = std::string("cannot be read: ") + std::strerror(errno);

@@ -24,6 +24,11 @@ class Buffer {
     return memory_.get();
   }
   u8* data() const { return memory_.get(); }
+  // The same, at an address that 64 divides.
+  u8* reserve_aligned(std::size_t bytes) {
+    const u64 address = reinterpret_cast<u64>(reserve(bytes + 63));
+    return reinterpret_cast<u8*>((address + 63) / 64 * 64);
+  }
 
  private:
   std::unique_ptr<u8[]> memory_;
@@ -33,12 +38,12 @@ class Buffer {
 // One worker's own things, and what it fetched last.
 struct Workbench {
   JpegDecoder decoder;
-  Buffer file, pixels;
+  Buffer file, pixels, tile;
   Scratch scratch;
-  Image image{};              // after PICTURE
-  const u8* row = nullptr;    // after ROW
-  std::string problem;        // after DAMAGED
-  u64 decode_nanoseconds = 0;  // CPU time of this thread in the decoder
+  Image image{};                    // after PICTURE
+  const u8* row = nullptr;          // after ROW
+  std::string problem;              // after DAMAGED
+  u64 decode_nanoseconds = 0;       // CPU time of this thread in the decoder
   u64 clock = 0, clock_decode = 0;  // CPU time, and decode_nanoseconds, that are accounted for
   int items = 0;                    // done since then
 };
@@ -73,8 +78,13 @@ class PictureSource : public Source {
  public:
   // `strides` in bytes: from picture, row, pixel, channel to the next.
   PictureSource(u64 address, int height, int width, int channels, const std::array<i64, 4>& strides)
-      : first_{reinterpret_cast<const u8*>(address), height, width, channels, strides[1],
-               strides[2], strides[3]},
+      : first_{reinterpret_cast<const u8*>(address),
+               height,
+               width,
+               channels,
+               strides[1],
+               strides[2],
+               strides[3]},
         stride_(strides[0]) {}
   Fetched fetch(i64 id, const Want&, Workbench& bench) const override;
   void prefetch(i64 id) const override;

@@ -15,8 +15,8 @@ struct Finding {
 };
 
 // Decodes pictures [begin, end) of `source` whole, on up to `threads` threads. Those of height x
-// width go, in planes, to out + id * channels * height * width when `out` is given. What was not decoded or
-// does not have that size is found, by id; height = 0 allows any size.
+// width go, in planes, to out + id * channels * height * width when `out` is given. What was not
+// decoded or does not have that size is found, by id; height = 0 allows any size.
 std::vector<Finding> survey(const FileSource& source, i64 begin, i64 end, u8* out, int height,
                             int width, int threads);
 

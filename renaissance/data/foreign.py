@@ -12,9 +12,9 @@ from typing_extensions import Self
 
 from renaissance.data.batch import Batch
 from renaissance.data.dataset import logger
-from renaissance.data.loader import Loader, SampleSpec
+from renaissance.data.loader import Loader
 from renaissance.data.stream import Position
-from renaissance.data.supply import LabelSpec, parts_of
+from renaissance.data.supply import LabelSpec, SampleSpec, parts_of
 from renaissance.random import ORDER, check_seed, derive
 
 #: What does not hold with somebody else's loader; said at fit.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,19 +21,11 @@ from renaissance.data.preview import bench, draw_batch, report_of
 from renaissance.data.program import Program, compile_program
 from renaissance.data.ring import SlotShape
 from renaissance.data.stream import BatchStream, Position, StreamPlan
-from renaissance.data.supply import LabelSpec, Supply, supply_of
+from renaissance.data.supply import SampleSpec, Supply, supply_of
 from renaissance.data.workers import auto_workers
 from renaissance.random import check_seed
 
 Layout = Literal["nchw", "nhwc"]
-
-
-class SampleSpec(NamedTuple):
-    """What one sample of a batch is: x's shape (C, H, W) and dtype, and y's `LabelSpec` or None."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    label: LabelSpec | None
 
 
 class Resident(NamedTuple):
@@ -97,7 +91,7 @@ class Loader:
         self._ledger = Ledger()
         self._position = Position()  # of the stream opened last
         self._has_said_seed = False
-        self._permutations: dict[tuple[int, int], EpochIds] = {}
+        self._kept_order: tuple[tuple[int, int], EpochIds] | None = None
 
     @classmethod
     def from_arrays(
@@ -214,23 +208,41 @@ class Loader:
                 f"batch_size = {self.batch_size} is the size over all ranks and cannot be shared "
                 f"by {world}; it takes a multiple of {world}"
             )
-        shape, output = self._slot(layout, dtype, channels, pin, self.batch_size // world)
-        plan = StreamPlan(
+        plan = self._plan(self.resolve_seed(seed), layout, dtype, channels, pin)
+        plan = replace(
+            plan,
+            shape=replace(plan.shape, batch=self.batch_size // world),
+            rank=rank,
+            world=world,
+        )
+        stream = self._open(plan)
+        self._position = stream.position
+        return stream.rewind(epoch, start_step, steps)
+
+    def _plan(
+        self,
+        seed: int,
+        layout: str = "nchw",
+        dtype: torch.dtype = torch.float32,
+        channels: int | None = None,
+        pin: bool = False,
+    ) -> StreamPlan:
+        shape, output = self._slot(layout, dtype, channels, pin)
+        return StreamPlan(
             order=self._order,
-            seed=self.resolve_seed(seed),
+            seed=seed,
             shape=shape,
             output=output,
             workers=self.workers,
             prefetch=self.settings.prefetch,
             on_error=self.settings.on_error,
             damage_limit=self.damage_limit,
-            rank=rank,
-            world=world,
         )
+
+    def _open(self, plan: StreamPlan) -> BatchStream:
         native = None if self._program is None else self._program.native
-        stream = BatchStream(self._supply, native, plan, self._ledger)
-        self._position = stream.position
-        return stream.rewind(epoch, start_step, steps)
+        epoch_ids = functools.partial(self._epoch_ids, plan.seed)
+        return BatchStream(self._supply, native, plan, self._ledger, epoch_ids)
 
     def epoch(self, epoch: int, *, seed: int | None = None) -> Iterator[Batch]:
         """The batches of one epoch as NumPy float32 copies of their own."""
@@ -239,13 +251,17 @@ class Loader:
                 yield batch.as_numpy()
 
     def batch_at(self, epoch: int, step: int, *, seed: int | None = None) -> Batch:
-        """Batch `step` of an epoch as NumPy float32, made in the calling thread."""
+        """Batch `step` of an epoch as NumPy float32, made in the calling thread.
+
+        The first call for an epoch makes its permutation; no position moves.
+        """
         if not 0 <= step < self.steps_per_epoch:
             raise IndexError(
                 f"step {step} does not exist; an epoch has {self.steps_per_epoch} batches"
             )
-        with self.stream(seed=seed, epoch=epoch, start_step=step, steps=step + 1) as stream:
-            return next(stream).as_numpy()
+        plan = replace(self._plan(self.resolve_seed(seed)), workers=0, prefetch=0)
+        with self._open(plan) as stream:
+            return next(stream.rewind(epoch, step, step + 1)).as_numpy()
 
     def state(self) -> tuple[int, int]:
         """(epoch, step) of the batch that the stream opened last hands out next."""
@@ -320,11 +336,15 @@ class Loader:
         return Resident(x, supply.labels, self._program, self._ids)
 
     def _ids(self, seed: int, epoch: int, step: int) -> npt.NDArray[np.int64]:
-        key = (seed, epoch)
-        if key not in self._permutations:
-            self._permutations.clear()
-            self._permutations[key] = self._order.epoch(seed, epoch)
-        return self._order.ids(self._permutations[key], step)
+        return self._order.ids(self._epoch_ids(seed, epoch), step)
+
+    def _epoch_ids(self, seed: int, epoch: int) -> EpochIds:
+        """The order of an epoch; the one asked for last is kept."""
+        kept = self._kept_order
+        if kept is None or kept[0] != (seed, epoch):
+            kept = ((seed, epoch), self._order.epoch(seed, epoch))
+            self._kept_order = kept  # one assignment: other threads see the old or the new pair
+        return kept[1]
 
     def _compile(self) -> Program | None:
         if not self._supply.is_picture:
@@ -344,9 +364,9 @@ class Loader:
             return compile_program(self.transforms, channels=channels, height=height, width=width)
 
     def _slot(
-        self, layout: str, dtype: torch.dtype, channels: int | None, pin: bool, batch: int
+        self, layout: str, dtype: torch.dtype, channels: int | None, pin: bool
     ) -> tuple[SlotShape, tuple[int, int, int]]:
-        spec = self.sample_spec()
+        spec, batch = self.sample_spec(), self.batch_size
         label = spec.label
         y_shape, y_dtype = (None, torch.int64) if label is None else (label.shape, label.dtype)
         if self._program is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from typing_extensions import Self
@@ -56,9 +57,15 @@ class BatchStream:
     """
 
     def __init__(
-        self, supply: Supply, program: _native.Program | None, plan: StreamPlan, ledger: Ledger
+        self,
+        supply: Supply,
+        program: _native.Program | None,
+        plan: StreamPlan,
+        ledger: Ledger,
+        epoch_ids: Callable[[int], EpochIds],
     ) -> None:
         self._supply, self._plan, self._ledger = supply, plan, ledger
+        self._epoch_ids = epoch_ids
         self._ring = Ring(plan.prefetch + KEPT, plan.shape)
         labels = supply.labels
         self._feed = _native.Feed(
@@ -68,6 +75,7 @@ class BatchStream:
             workers=plan.workers,
             on_error=plan.on_error,
             samples=supply.num_samples,
+            batch=plan.shape.batch,
             sample_bytes=plan.shape.sample_bytes,
             label_bytes=plan.shape.label_bytes,
             labels=0 if labels is None else labels.ctypes.data,
@@ -102,8 +110,7 @@ class BatchStream:
                 f"epoch {epoch}, step {start_step} does not exist; an epoch has {total} batches"
             )
         self._take_back()
-        if epoch != self.position.epoch or self._permutation is None:
-            self._permutation = self._plan.order.epoch(self._plan.seed, epoch)
+        self._permutation = self._epoch_ids(epoch)
         self.position.epoch, self.position.step = epoch, start_step
         self._next_order, self._end = start_step, end
         self._order_ahead()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,14 @@ class LabelSpec:
     num_classes: int | None
     low: int | None = None
     high: int | None = None
+
+
+class SampleSpec(NamedTuple):
+    """What one sample of a batch is: x's shape (C, H, W) and dtype, and y's `LabelSpec` or None."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    label: LabelSpec | None
 
 
 @dataclass(frozen=True, eq=False)
