@@ -1,5 +1,6 @@
 #include "feed.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,6 +46,15 @@ bool should_bypass(const std::vector<SlotMemory>& slots, const FeedOptions& opti
          std::all_of(slots.begin(), slots.end(), is_aligned);
 }
 
+// What top -H, perf and debuggers show; 15 characters at most.
+void name_thread(std::thread& thread, const char* name) {
+#ifdef __linux__
+  pthread_setname_np(thread.native_handle(), name);
+#else
+  (void)thread, (void)name;
+#endif
+}
+
 }  // namespace
 
 Feed::Feed(std::shared_ptr<const Source> source, const Program* program,
@@ -64,7 +74,10 @@ Feed::Feed(std::shared_ptr<const Source> source, const Program* program,
   }
   if (!source_->is_native()) return;
   try {
-    for (int i = 0; i < options.workers; ++i) threads_->emplace_back([this] { run(); });
+    for (int i = 0; i < options.workers; ++i) {
+      threads_->emplace_back([this] { run(); });
+      name_thread(threads_->back(), "rn-worker");
+    }
   } catch (const std::system_error& error) {
     const std::size_t started = threads_->size();
     close();
