@@ -28,7 +28,7 @@ from renaissance.saver import newest_intact, step_name
 from renaissance.task import Task
 from renaissance.tensorfile import CheckpointError
 
-CONFIG, FACTS, PLAN, CURVES = "config.yaml", "run.json", "plan.txt", "curves.png"
+CONFIG, FACTS, PLAN = "config.yaml", "run.json", "plan.txt"
 
 
 class RunFolder:
@@ -169,7 +169,7 @@ class RunFolder:
         return changed
 
     def finish(self, task: Task, **result: Any) -> None:
-        """Write the result into run.json and draw the curves, if matplotlib is there."""
+        """Write the result into run.json."""
         facts = self.facts()
         facts["result"] = {
             "epoch": task.epoch,
@@ -181,8 +181,6 @@ class RunFolder:
         place = self.path / f"{FACTS}.new"
         place.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         os.replace(place, self.path / FACTS)
-        if len(task.history) and _has_matplotlib():
-            task.history.plot(self.path / CURVES, title=task.name)
 
     def loggers(self, experiment: Experiment, *, tensorboard: bool = False) -> list[Callback]:
         """The loggers of a run, but for those that the experiment names itself."""
@@ -207,12 +205,6 @@ def _data_facts(task: Task) -> Mapping[str, Any]:
         "classes": None if classes is None else list(classes),
         "sample_shape": list(train.sample_spec().shape),
     }
-
-
-def _has_matplotlib() -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec("matplotlib") is not None
 
 
 def slug(name: str) -> str:

@@ -39,6 +39,11 @@ class _Watch(TorchDispatchMode):
         self._layer = layer
         self.findings: dict[Finding, None] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled under the watch; True would import the compiler, two seconds."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

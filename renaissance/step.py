@@ -24,6 +24,7 @@ from renaissance.memory import Memory
 from renaissance.metrics import Metric
 from renaissance.nn.fusion import Forward, Head
 from renaissance.precision import Precision
+from renaissance.switches import tell_compiler
 from renaissance.update import Updater
 
 LossFunction = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
@@ -196,6 +197,7 @@ class StepExecutor:
 
     def compile_passes(self) -> None:
         """Send forward and backward through torch.compile (inductor's own graphs stay off)."""
+        tell_compiler()
         options: dict[str, Any] = {"triton.cudagraphs": False}
         self.train_pass = torch.compile(
             with_own_code(self.passes.train), dynamic=False, options=options

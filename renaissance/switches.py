@@ -8,6 +8,7 @@ context manager around every trace, warm-up, capture and eager step: it saves, s
 from __future__ import annotations
 
 import os
+import sys
 from types import TracebackType
 from typing import Any
 
@@ -91,8 +92,7 @@ def _read() -> dict[str, Any]:
 
 
 def _write(state: dict[str, Any]) -> None:
-    enabled, warn_only = state["deterministic_algorithms"]
-    torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+    _be_deterministic(*state["deterministic_algorithms"])
     _deterministic.fill_uninitialized_memory = state["fill_uninitialized_memory"]
     torch.backends.cudnn.deterministic = state["cudnn.deterministic"]
     torch.backends.cudnn.benchmark = state["cudnn.benchmark"]
@@ -100,3 +100,23 @@ def _write(state: dict[str, Any]) -> None:
     torch.backends.cuda.matmul.allow_tf32 = state["matmul.allow_tf32"]
     if state["threads"] != torch.get_num_threads():
         torch.set_num_threads(state["threads"])
+
+
+def _be_deterministic(enabled: bool, warn_only: bool) -> None:
+    """torch's flag, and the inductor's where a compiler is loaded.
+
+    torch.use_deterministic_algorithms sets both and imports the compiler for it: two seconds at the
+    start of a run that compiles nothing.
+    """
+    if "torch._dynamo" in sys.modules or "torch._inductor" in sys.modules:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+    else:
+        torch._C._set_deterministic_algorithms(enabled, warn_only=warn_only)
+
+
+def tell_compiler() -> None:
+    """Give a compiler that was loaded inside `Switches` what torch itself was told before."""
+    torch.use_deterministic_algorithms(
+        torch.are_deterministic_algorithms_enabled(),
+        warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
+    )

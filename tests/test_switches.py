@@ -1,9 +1,12 @@
 """Global switches are set inside a task's work and restored after it, also on error."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
-from renaissance.switches import Switches, _read
+from renaissance.switches import Switches, _read, tell_compiler
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +40,35 @@ def test_record_names_what_decides_bits():
     record = Switches(deterministic=True, tf32=False, threads=2).record()
     assert record["threads"] == 2 and record["torch"] == torch.__version__
     assert record["environment"]["CUBLAS_WORKSPACE_CONFIG"]
+
+
+LOADS_NOTHING = """
+import sys, torch
+import renaissance as rn
+from renaissance.datasets import Synthetic
+from renaissance.switches import Switches
+with Switches(deterministic=True, tf32=False, threads=1):
+    assert torch.are_deterministic_algorithms_enabled()
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(192, 10))
+task = rn.Task(model, device="cpu")
+task.data(train=rn.Loader(Synthetic(16, size=8), batch_size=8)).loss("cross_entropy")
+task.optimizer("adamw").compile()
+task.fit(epochs=1, verbose=0)
+loaded = [name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules]
+assert not loaded, f"a run that compiles nothing pays for {loaded}"
+"""
+
+
+def test_the_compiler_is_not_imported_where_nothing_is_compiled():
+    subprocess.run([sys.executable, "-c", LOADS_NOTHING], check=True, timeout=60)
+
+
+def test_the_compiler_knows_the_switch_wherever_it_was_loaded():
+    import torch._inductor.config as inductor
+
+    with Switches(deterministic=True, tf32=False, threads=None):
+        assert inductor.deterministic
+        inductor.deterministic = False  # as if it had been imported just now
+        tell_compiler()
+        assert inductor.deterministic
+    assert not inductor.deterministic

@@ -17,7 +17,15 @@ from renaissance import _native, kernels
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
-@torch.library.custom_op("renaissance::dropout", mutates_args=())
+# Defined through Library, not through torch.library.custom_op: that imports torch's compiler at the
+# operator's first call, two seconds at the start of every run.
+_LIBRARY = torch.library.Library("renaissance", "FRAGMENT")
+_LIBRARY.define(
+    "dropout(Tensor x, Tensor scalars, int layer, float p) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+
 def _dropout(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
     """x times 0 or 1 / (1 - p), in x's memory order; `scalars` is region S, (bytes,) uint8."""
     channels = 1
@@ -58,8 +66,7 @@ def _on_device(
     )
 
 
-@_dropout.register_fake
-def _(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
+def _fake(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
     if x.dim() == 4 and not x.is_contiguous():
         return torch.empty_like(x, memory_format=torch.channels_last)
     return torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -75,7 +82,12 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
     return torch.ops.renaissance.dropout(grad, scalars, ctx.layer, ctx.p), None, None, None
 
 
-_dropout.register_autograd(_backward, setup_context=_save)
+for _key in ("CPU", "CUDA"):
+    _LIBRARY.impl("dropout", _dropout, _key)
+torch.library.register_fake("renaissance::dropout", _fake, lib=_LIBRARY)
+torch.library.register_autograd(
+    "renaissance::dropout", _backward, setup_context=_save, lib=_LIBRARY
+)
 
 
 class Dropout(nn.Module):
@@ -113,7 +125,7 @@ class Dropout(nn.Module):
                 "rn.nn.Dropout draws its masks from a task's seed and step: give the model to "
                 "rn.Task and compile, or use torch.nn.Dropout outside of one"
             )
-        result: Tensor = _dropout(x, self._scalars, self.layer, self.p)
+        result: Tensor = torch.ops.renaissance.dropout(x, self._scalars, self.layer, self.p)
         return result
 
     def extra_repr(self) -> str:
