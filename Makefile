@@ -13,9 +13,10 @@ SOURCES := pyproject.toml $(shell find renaissance models datasets ext -type f \
 demo: $(VENV)/installed
 	$(BIN)/python examples/quickstart.py
 
-# From tests/, so that what is tested is the installed package and not the folder beside it.
+# From tests/, so that what is tested is the installed package and not the folder beside it. One
+# process a core, each with one OpenMP thread: teams of several processes would fight for the cores.
 test: $(VENV)/installed
-	cd tests && $(BIN)/python -m pytest $(PYTEST_ARGS)
+	cd tests && OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/installed
 	$(BIN)/python -m ruff format --check .

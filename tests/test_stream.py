@@ -87,6 +87,7 @@ def test_the_end_and_after(pictures):
 
 
 def test_closing_in_the_middle_ends_all_threads(pictures):
+    gc.collect()  # streams that other tests have forgotten
     before = threads_of()
     for _ in range(5):
         stream = loader_of(pictures, workers=7).stream()
@@ -97,6 +98,7 @@ def test_closing_in_the_middle_ends_all_threads(pictures):
 
 
 def test_a_forgotten_stream_ends_its_threads(pictures):
+    gc.collect()
     before = threads_of()
     loader = loader_of(pictures, workers=3)
     stream = loader.stream(epoch=2)
@@ -111,6 +113,7 @@ def test_a_forgotten_stream_ends_its_threads(pictures):
 
 
 def test_threads_that_cannot_be_started_are_an_error_and_leave_none_behind(pictures):
+    gc.collect()
     loader, before = loader_of(pictures, workers=1000), threads_of()
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
     limits = resource.getrlimit(resource.RLIMIT_AS)
