@@ -20,6 +20,14 @@ RN_INLINE __m256 scaled(__m256 x, __m256 scale, __m256 shift) {
   return _mm256_add_ps(_mm256_mul_ps(x, scale), shift);
 }
 
+// The upper halves of floats that were rounded to bfloat16, still in 32-bit lanes.
+RN_INLINE __m256i rounded_bfloat16(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  return _mm256_srli_epi32(up, 16);
+}
+
 template <i32 dtype>
 RN_INLINE void store(void* plane, i64 at, __m256 x) {
   if (dtype == FLOAT32) {
@@ -30,13 +38,30 @@ RN_INLINE void store(void* plane, i64 at, __m256 x) {
   if (dtype == FLOAT16) {
     half = _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
   } else {
-    const __m256i bits = _mm256_castps_si256(x);
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    const __m256i high = _mm256_srli_epi32(up, 16);
+    const __m256i high = rounded_bfloat16(x);
     half = _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
   }
   _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<u16*>(plane) + at), half);
+}
+
+// Sixteen values: one store of 32 bytes is faster than two narrow ones.
+template <i32 dtype>
+RN_INLINE void store_pair(void* plane, i64 at, __m256 x, __m256 y) {
+  if (dtype == FLOAT32) {
+    store<dtype>(plane, at, x);
+    store<dtype>(plane, at + 8, y);
+    return;
+  }
+  __m256i halves;
+  if (dtype == FLOAT16) {
+    halves = _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)),
+        _mm256_cvtps_ph(y, _MM_FROUND_TO_NEAREST_INT), 1);
+  } else {
+    halves = _mm256_permute4x64_epi64(
+        _mm256_packus_epi32(rounded_bfloat16(x), rounded_bfloat16(y)), 0xd8);
+  }
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(static_cast<u16*>(plane) + at), halves);
 }
 
 // Groups of eight cover a row at 0, 8, ..., last = count - 8.
@@ -52,10 +77,9 @@ RN_AVX2 void convert_as(const T* source, i64 count, float scale, float shift, vo
   const __m256 a = _mm256_set1_ps(scale), b = _mm256_set1_ps(shift);
   i64 i = 0;
   for (; i + 32 <= count; i += 32) {
-    store<dtype>(out, i, scaled(eight(source + i), a, b));
-    store<dtype>(out, i + 8, scaled(eight(source + i + 8), a, b));
-    store<dtype>(out, i + 16, scaled(eight(source + i + 16), a, b));
-    store<dtype>(out, i + 24, scaled(eight(source + i + 24), a, b));
+    store_pair<dtype>(out, i, scaled(eight(source + i), a, b), scaled(eight(source + i + 8), a, b));
+    store_pair<dtype>(out, i + 16, scaled(eight(source + i + 16), a, b),
+                      scaled(eight(source + i + 24), a, b));
   }
   for (; i + 8 <= count; i += 8) store<dtype>(out, i, scaled(eight(source + i), a, b));
   for (; i < count; ++i)

@@ -5,6 +5,8 @@
 
 namespace rn {
 
+constexpr int BAND_FLOATS = 3072;  // of a band on its way through the first-level cache
+
 AxisStep& Axis::add(i32 kind) {
   AxisStep& step = steps_[count_++];
   step = {kind, 0, size_, 0, 0};
@@ -66,9 +68,10 @@ Sink::Sink(void* out, const OutputSpec& spec, int channels, int height, int widt
       out_channels_(spec.channels),
       dtype_(spec.dtype),
       interleaved_(spec.layout == LAYOUT_NHWC && spec.channels > 1) {
-  if (dtype_ != FLOAT32 || interleaved_) line_ = scratch.take<float>(std::size_t(channels) * width);
-  if (dtype_ != FLOAT32 && interleaved_)
-    pixels_ = scratch.take<float>(std::size_t(out_channels_) * width);
+  if (interleaved_) band_ = std::min(height, std::max(1, BAND_FLOATS / (out_channels_ * width)));
+  const std::size_t pixels = std::size_t(band_) * width;
+  if (dtype_ != FLOAT32 || interleaved_) rows_ = scratch.take<float>(pixels * channels);
+  if (dtype_ != FLOAT32 && interleaved_) pixels_ = scratch.take<float>(pixels * out_channels_);
   if (!interleaved_ && out_channels_ > channels) {
     const std::size_t bytes = std::size_t(plane_) * (dtype_ == FLOAT32 ? 4 : 2);
     std::memset(static_cast<char*>(out) + bytes * channels, 0, bytes * (out_channels_ - channels));
@@ -87,24 +90,31 @@ BlockOut Sink::block() const {
   return out;
 }
 
-void Sink::begin(int row, float** planes) const {
+BlockOut Sink::begin(int row) const {
+  BlockOut out;
   for (int c = 0; c < channels_; ++c)
-    planes[c] = line_ ? line_ + i64(c) * width_ : static_cast<float*>(out_) + c * plane_ + row * row_;
+    out.planes[c] = rows_ ? rows_ + i64(c) * band_ * width_
+                          : static_cast<float*>(out_) + c * plane_ + row * row_;
+  out.row = rows_ ? width_ : row_;
+  return out;
 }
 
-void Sink::end(int row, float* const* planes) const {
-  if (!line_) return;
+void Sink::end(int row, int rows, const BlockOut& planes) const {
+  if (!rows_) return;
   const RowKernels& kernels = row_kernels();
   const auto narrow = dtype_ == FLOAT16 ? kernels.to_float16 : kernels.to_bfloat16;
+  const int count = rows * width_;
   u16* halves = static_cast<u16*>(out_);
+  const float* from[MAX_CHANNELS];
+  for (int c = 0; c < channels_; ++c) from[c] = static_cast<const float*>(planes.planes[c]);
   if (!interleaved_) {
-    for (int c = 0; c < channels_; ++c) narrow(planes[c], width_, halves + c * plane_ + row * row_);
+    for (int c = 0; c < channels_; ++c) narrow(from[c], count, halves + c * plane_ + row * row_);
     return;
   }
   const i64 at = row * row_ * out_channels_;
   float* pixels = pixels_ ? pixels_ : static_cast<float*>(out_) + at;
-  kernels.interleave(planes, channels_, out_channels_, width_, pixels);
-  if (pixels_) narrow(pixels, width_ * out_channels_, halves + at);
+  kernels.interleave(from, channels_, out_channels_, count, pixels);
+  if (pixels_) narrow(pixels, count * out_channels_, halves + at);
 }
 
 Canvas::Canvas(const Operation* operations, const Image& image, const SampleKey& who,

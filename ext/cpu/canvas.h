@@ -70,8 +70,9 @@ class Sink {
   // Whether rows can be written where they belong, as a block in the wanted type.
   bool is_direct() const { return !interleaved_; }
   BlockOut block() const;
-  void begin(int row, float** planes) const;      // where to put one row of floats
-  void end(int row, float* const* planes) const;  // it is there
+  int band() const { return band_; }  // most rows of floats at once
+  BlockOut begin(int row) const;      // where to put the rows from there on
+  void end(int row, int rows, const BlockOut& planes) const;  // they are there
 
  private:
   void* out_;
@@ -79,8 +80,9 @@ class Sink {
   int channels_, width_ = 0, out_channels_ = 0;
   i32 dtype_ = FLOAT32;
   bool interleaved_ = false;
-  float* line_ = nullptr;    // planes of one row, when they cannot be written in place
-  float* pixels_ = nullptr;  // the row interleaved, before it is narrowed to 16 bits
+  int band_ = 1;
+  float* rows_ = nullptr;    // planes of a band, when rows cannot be written in place
+  float* pixels_ = nullptr;  // the band interleaved, before it is narrowed to 16 bits
 };
 
 constexpr int MAX_COLORS = 8;
@@ -152,6 +154,7 @@ class Canvas {
   void plain(int row, int rows, Pass& pass, const BlockOut& out) const;
   void resize_row(int row, const Pass& pass, float* const* planes) const;
   void erase(int row, int rows, const BlockOut& out) const;
+  void render_row(int row, Pass& pass, double* gray_total, const BlockOut& line) const;
 
   const Operation* operations_;
   SampleKey who_;

@@ -8,14 +8,29 @@
 namespace rn {
 namespace {
 
-void fill_values(const BlockOut& out, int channel, int from, int to, float value) {
-  if (out.dtype == FLOAT32) {
-    float* plane = static_cast<float*>(out.planes[channel]);
-    std::fill(plane + from, plane + to, value);
-  } else {
-    u16* plane = static_cast<u16*>(out.planes[channel]);
-    std::fill(plane + from, plane + to,
-              out.dtype == FLOAT16 ? to_float16(value) : to_bfloat16(value));
+// What an erasure writes into one row of one plane.
+struct Eraser {
+  i32 dtype;
+  float value;
+
+  void fill(char* row, int from, int to) const {
+    if (dtype == FLOAT32) {
+      std::fill(reinterpret_cast<float*>(row) + from, reinterpret_cast<float*>(row) + to, value);
+    } else {
+      const u16 half = dtype == FLOAT16 ? to_float16(value) : to_bfloat16(value);
+      std::fill(reinterpret_cast<u16*>(row) + from, reinterpret_cast<u16*>(row) + to, half);
+    }
+  }
+};
+
+// Noise from `element` on, whole blocks of four at a time.
+void add_noise(const Operation& op, const SampleKey& who, u64 element, int from, int to, i32 dtype,
+               void* row) {
+  for (int i = from; i < to;) {
+    float four[4];
+    noise_block(op, who, element, four);
+    for (int k = static_cast<int>(element & 3u); k < 4 && i < to; ++k, ++i, ++element)
+      put(row, i, dtype, four[k]);
   }
 }
 
@@ -53,60 +68,67 @@ void Canvas::produce(int row, int rows, Pass& pass, const BlockOut& out) const {
 // What erasures overwrite of rows [row, row + rows).
 void Canvas::erase(int row, int rows, const BlockOut& out) const {
   const int width = this->width();
+  const i64 bytes = out.dtype == FLOAT32 ? 4 : 2;
   for (int k = 0; k < erasures_; ++k) {
     const Erasure& erasure = erased_[k];
     const Box& box = erasure.box;
     const Operation& op = *erasure.operation;
-    const bool is_noise = op.kind == OP_ERASE && op.flags == ERASE_NORMAL;
     const int from = std::max(box.left, 0), to = std::min(box.left + box.width, width);
     const int first = std::max(box.top, row), last = std::min(box.top + box.height, row + rows);
     if (from >= to) continue;
     for (int c = 0; c < channels_; ++c) {
-      const float value =
-          erasure.in_levels && normalize_
-              ? op.value[c] * normalize_->value[c] + normalize_->value[MAX_CHANNELS + c]
-              : op.value[c];
-      for (int r = first; r < last; ++r) {
-        const BlockOut line = out.at(r - row);
+      const Eraser eraser = {out.dtype, erasure.in_levels && normalize_
+                                            ? op.value[c] * normalize_->value[c] +
+                                                  normalize_->value[MAX_CHANNELS + c]
+                                            : op.value[c]};
+      char* line = static_cast<char*>(out.planes[c]) + (first - row) * out.row * bytes;
+      for (int r = first; r < last; ++r, line += out.row * bytes) {
         const u64 element = (u64(c) * box.height + (r - box.top)) * box.width + (from - box.left);
-        if (!is_noise)
-          fill_values(line, c, from, to, value);
+        if (is_noise(op))
+          add_noise(op, who_, element, from, to, out.dtype, line);
         else
-          for (int i = from; i < to; ++i)
-            put(line.planes[c], i, line.dtype, noise_at(op, who_, element + (i - from)));
+          eraser.fill(line, from, to);
       }
     }
   }
 }
 
+// A row of floats through everything that works row by row.
+void Canvas::render_row(int row, Pass& pass, double* gray_total, const BlockOut& line) const {
+  const int w = width();
+  float* planes[MAX_CHANNELS];
+  for (int c = 0; c < channels_; ++c) planes[c] = static_cast<float*>(line.planes[c]);
+  if (sampling_ == Sampling::resize)
+    resize_row(row, pass, planes);
+  else
+    produce(row, 1, pass, line);
+  for (int k = 0; k < colors_; ++k) color_kernels().apply(color_[k], planes, channels_, w);
+  if (gray_total) *gray_total += color_kernels().gray_sum(planes, channels_, w);
+  if (normalize_ && !pass.is_normalized)
+    for (int c = 0; c < channels_; ++c)
+      row_kernels().scale(planes[c], w, normalize_->value[c], normalize_->value[MAX_CHANNELS + c]);
+}
+
 void Canvas::render(const Sink& sink, double* gray_total) {
   Pass pass;
   start(pass);
-  const int h = height(), w = width();
-  if (sink.is_direct() && sampling_ != Sampling::resize && !colors_ && !gray_total) {
+  const int h = height();
+  const bool by_rows = sampling_ == Sampling::resize || colors_ || gray_total;
+  if (sink.is_direct() && !by_rows) {
     const BlockOut out = sink.block();
     produce(0, h, pass, out);
     erase(0, h, out);
     return;
   }
-  BlockOut line;
-  line.row = 0;
-  line.dtype = FLOAT32;
-  float* planes[MAX_CHANNELS];
-  for (int row = 0; row < h; ++row) {
-    sink.begin(row, planes);
-    std::copy(planes, planes + channels_, line.planes);
-    if (sampling_ == Sampling::resize)
-      resize_row(row, pass, planes);
+  for (int row = 0; row < h; row += sink.band()) {
+    const int rows = std::min(sink.band(), h - row);
+    const BlockOut out = sink.begin(row);
+    if (by_rows)
+      for (int r = 0; r < rows; ++r) render_row(row + r, pass, gray_total, out.at(r));
     else
-      produce(row, 1, pass, line);
-    for (int k = 0; k < colors_; ++k) color_kernels().apply(color_[k], planes, channels_, w);
-    if (gray_total) *gray_total += color_kernels().gray_sum(planes, channels_, w);
-    if (normalize_ && !pass.is_normalized)
-      for (int c = 0; c < channels_; ++c)
-        row_kernels().scale(planes[c], w, normalize_->value[c], normalize_->value[MAX_CHANNELS + c]);
-    erase(row, 1, line);
-    sink.end(row, planes);
+      produce(row, rows, pass, out);
+    erase(row, rows, out);
+    sink.end(row, rows, out);
   }
 }
 

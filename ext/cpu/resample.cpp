@@ -49,17 +49,27 @@ void Canvas::start_affine(Pass& pass) const {
 }
 
 void Canvas::start_resize(Pass& pass) const {
-  const int in = x_.size(), out = after_x_.size(), most = most_taps(filter_, in, resized_width_);
+  const int in = x_.size(), out = after_x_.size(), step = static_cast<int>(pixels_.pixel);
+  const int most = most_taps(filter_, in, resized_width_) + 1;
   const int most_rows = most_taps(filter_, y_.size(), resized_height_);
   int* first = scratch_.take<int>(out);
-  int* count = scratch_.take<int>(out);
   float* weight = scratch_.take<float>(std::size_t(out) * most);
-  for (int i = 0; i < out; ++i)
-    count[i] = taps_of(filter_, in, resized_width_, after_x_.at(i), first + i, weight + i64(i) * most);
-  pass.taps = {first, count, weight, most};
+  int count = 2;
+  for (int i = 0; i < out; ++i) {
+    float* own = weight + i64(i) * most;
+    const int taps = taps_of(filter_, in, resized_width_, after_x_.at(i), first + i, own);
+    std::fill(own + taps, own + most, 0.0f);
+    count = std::max(count, (taps + 1) / 2 * 2);
+  }
+  pass.taps = {first, weight, count, most};
   pass.weights = scratch_.take<float>(most_rows);
   pass.sources = scratch_.take<const void*>(most_rows);
-  pass.line = scratch_.take<float>(std::size_t(in) * pixels_.pixel);
+  // Taps of weight zero reach beyond the row on either side.
+  const int beyond = most * step;
+  float* line = scratch_.take<float>(std::size_t(in) * step + 2 * beyond);
+  std::fill(line, line + beyond, 0.0f);
+  std::fill(line + beyond + i64(in) * step, line + 2 * beyond + i64(in) * step, 0.0f);
+  pass.line = line + beyond;
 }
 
 // Blends the input rows, then the pixels along the result.

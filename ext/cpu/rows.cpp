@@ -34,17 +34,17 @@ void blend(const T* const* rows, const float* weight, int taps, int count, float
 }
 
 float reduced(const float* at, int step, const float* weight, int taps) {
-  float even = 0.0f, odd = 0.0f;
-  for (int k = 0; k < taps; k += 2) {
+  float even = weight[0] * at[0], odd = weight[1] * at[step];
+  for (int k = 2; k < taps; k += 2) {
     even = even + weight[k] * at[k * step];
-    if (k + 1 < taps) odd = odd + weight[k + 1] * at[(k + 1) * step];
+    odd = odd + weight[k + 1] * at[(k + 1) * step];
   }
   return even + odd;
 }
 
 void reduce_plane(const float* row, int step, const Taps& taps, int count, float* out) {
   for (int i = 0; i < count; ++i)
-    out[i] = reduced(row + taps.first[i] * step, step, taps.weight + i * taps.most, taps.count[i]);
+    out[i] = reduced(row + taps.first[i] * step, step, taps.weight + i * taps.most, taps.count);
 }
 
 void reduce_rgb(const float* row, int step, const Taps& taps, int count, float* const* out) {

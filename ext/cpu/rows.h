@@ -5,12 +5,12 @@
 
 namespace rn {
 
-// One axis of a resize: output pixel o is the sum of count[o] input pixels from first[o] on.
+// One axis of a resize: output pixel o is the sum of `count` input pixels from first[o] on. All have
+// the same even count, filled up with zero weights; the pixels there have to be finite.
 struct Taps {
   const int* first;
-  const int* count;
   const float* weight;  // of output pixel o at o * most
-  int most;
+  int count, most;
 };
 
 struct RowKernels {

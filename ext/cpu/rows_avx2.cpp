@@ -1,5 +1,5 @@
 // The row kernels for AVX2 and F16C: eight pixels at a time, the same operations in the same order
-// as rows.cpp, no fused multiply-add. A tail is done by a last group that overlaps the one before.
+// as rows.cpp, no fused multiply-add.
 #include "rows.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -17,9 +17,6 @@ RN_AVX2 inline __m256 widen(__m128i eight_bytes) {
 RN_AVX2 inline __m256 scaled(__m256 x, __m256 scale, __m256 shift) {
   return _mm256_add_ps(_mm256_mul_ps(x, scale), shift);
 }
-
-// The groups of eight that cover [0, count): 0, 8, ..., count - 8.
-inline int next_group(int i, int count) { return i + 8 >= count ? count : (i + 16 > count ? count - 8 : i + 8); }
 
 RN_AVX2 void scale_row(float* x, int count, float scale, float shift) {
   const __m256 a = _mm256_set1_ps(scale), b = _mm256_set1_ps(shift);
@@ -109,35 +106,49 @@ RN_AVX2 void blend_floats(const float* const* rows, const float* weight, int tap
   blend(rows, weight, taps, count, out);
 }
 
-// One output pixel in four lanes, the last one of them idle.
+// One output pixel in four lanes, the last one of them idle. A count known when compiling makes
+// straight code of it.
+template <int known>
 RN_AVX2 inline __m128 reduced(const float* at, int step, const float* weight, int taps) {
-  __m128 even = _mm_setzero_ps(), odd = _mm_setzero_ps();
-  int k = 0;
-  for (; k + 1 < taps; k += 2, at += 2 * step) {
+  const int count = known ? known : taps;
+  __m128 even = _mm_mul_ps(_mm_broadcast_ss(weight), _mm_loadu_ps(at));
+  __m128 odd = _mm_mul_ps(_mm_broadcast_ss(weight + 1), _mm_loadu_ps(at + step));
+  for (int k = 2; k < count; k += 2) {
+    at += 2 * step;
     even = _mm_add_ps(even, _mm_mul_ps(_mm_broadcast_ss(weight + k), _mm_loadu_ps(at)));
     odd = _mm_add_ps(odd, _mm_mul_ps(_mm_broadcast_ss(weight + k + 1), _mm_loadu_ps(at + step)));
   }
-  if (k < taps)
-    even = _mm_add_ps(even, _mm_mul_ps(_mm_broadcast_ss(weight + k), _mm_loadu_ps(at)));
   return _mm_add_ps(even, odd);
 }
 
-RN_AVX2 void reduce_rgb(const float* row, int step, const Taps& taps, int count,
-                        float* const* out) {
+template <int known>
+RN_AVX2 void reduce_rgb_of(const float* row, int step, const Taps& taps, int count,
+                           float* const* out) {
+  const int* first = taps.first;
+  const float* weight = taps.weight;
+  const int most = taps.most, total = taps.count;
+  float* const planes[3] = {out[0], out[1], out[2]};
   int i = 0;
   for (; i + 4 <= count; i += 4) {
     __m128 p[4];
     for (int j = 0; j < 4; ++j)
-      p[j] = reduced(row + taps.first[i + j] * step, step, taps.weight + (i + j) * taps.most,
-                     taps.count[i + j]);
+      p[j] = reduced<known>(row + first[i + j] * step, step, weight + (i + j) * most, total);
     _MM_TRANSPOSE4_PS(p[0], p[1], p[2], p[3]);
-    for (int c = 0; c < 3; ++c) _mm_storeu_ps(out[c] + i, p[c]);
+    for (int c = 0; c < 3; ++c) _mm_storeu_ps(planes[c] + i, p[c]);
   }
   for (; i < count; ++i) {
     float pixel[4];
-    _mm_storeu_ps(pixel, reduced(row + taps.first[i] * step, step, taps.weight + i * taps.most,
-                                 taps.count[i]));
-    for (int c = 0; c < 3; ++c) out[c][i] = pixel[c];
+    _mm_storeu_ps(pixel, reduced<known>(row + first[i] * step, step, weight + i * most, total));
+    for (int c = 0; c < 3; ++c) planes[c][i] = pixel[c];
+  }
+}
+
+void reduce_rgb(const float* row, int step, const Taps& taps, int count, float* const* out) {
+  switch (taps.count) {
+    case 2: return reduce_rgb_of<2>(row, step, taps, count, out);
+    case 4: return reduce_rgb_of<4>(row, step, taps, count, out);
+    case 6: return reduce_rgb_of<6>(row, step, taps, count, out);
+    default: return reduce_rgb_of<0>(row, step, taps, count, out);
   }
 }
 
@@ -147,7 +158,7 @@ void reduce_plane(const float* row, int step, const Taps& taps, int count, float
 
 RN_AVX2 void interleave4(const float* const* src, int planes, int count, float* out) {
   const __m256 zero = _mm256_setzero_ps();
-  for (int i = 0; i < count; i = next_group(i, count)) {
+  for (int i = 0, last = count - 8;; i = i + 8 < last ? i + 8 : last) {
     const __m256 a = _mm256_loadu_ps(src[0] + i);
     const __m256 b = planes > 1 ? _mm256_loadu_ps(src[1] + i) : zero;
     const __m256 c = planes > 2 ? _mm256_loadu_ps(src[2] + i) : zero;
@@ -163,12 +174,43 @@ RN_AVX2 void interleave4(const float* const* src, int planes, int count, float* 
     _mm256_storeu_ps(at + 8, _mm256_permute2f128_ps(p26, p37, 0x20));
     _mm256_storeu_ps(at + 16, _mm256_permute2f128_ps(p04, p15, 0x31));
     _mm256_storeu_ps(at + 24, _mm256_permute2f128_ps(p26, p37, 0x31));
+    if (i == last) break;
+  }
+}
+
+// Eight pixels of three channels: each of the three results takes lanes of all planes.
+RN_AVX2 void interleave3(const float* const* src, int count, float* out) {
+  const __m256i red[3] = {_mm256_setr_epi32(0, 0, 0, 1, 0, 0, 2, 0),
+                          _mm256_setr_epi32(0, 3, 0, 0, 4, 0, 0, 5),
+                          _mm256_setr_epi32(0, 0, 6, 0, 0, 7, 0, 0)};
+  const __m256i green[3] = {_mm256_setr_epi32(0, 0, 0, 0, 1, 0, 0, 2),
+                            _mm256_setr_epi32(0, 0, 3, 0, 0, 4, 0, 0),
+                            _mm256_setr_epi32(5, 0, 0, 6, 0, 0, 7, 0)};
+  const __m256i blue[3] = {_mm256_setr_epi32(0, 0, 0, 0, 0, 1, 0, 0),
+                           _mm256_setr_epi32(2, 0, 0, 3, 0, 0, 4, 0),
+                           _mm256_setr_epi32(0, 5, 0, 0, 6, 0, 0, 7)};
+  for (int i = 0, last = count - 8;; i = i + 8 < last ? i + 8 : last) {
+    const __m256 r = _mm256_loadu_ps(src[0] + i), g = _mm256_loadu_ps(src[1] + i);
+    const __m256 b = _mm256_loadu_ps(src[2] + i);
+    float* at = out + 3 * i;
+    const __m256 first = _mm256_blend_ps(_mm256_permutevar8x32_ps(r, red[0]),
+                                         _mm256_permutevar8x32_ps(g, green[0]), 0x92);
+    _mm256_storeu_ps(at, _mm256_blend_ps(first, _mm256_permutevar8x32_ps(b, blue[0]), 0x24));
+    const __m256 second = _mm256_blend_ps(_mm256_permutevar8x32_ps(r, red[1]),
+                                          _mm256_permutevar8x32_ps(g, green[1]), 0x24);
+    _mm256_storeu_ps(at + 8, _mm256_blend_ps(second, _mm256_permutevar8x32_ps(b, blue[1]), 0x49));
+    const __m256 third = _mm256_blend_ps(_mm256_permutevar8x32_ps(r, red[2]),
+                                         _mm256_permutevar8x32_ps(g, green[2]), 0x49);
+    _mm256_storeu_ps(at + 16, _mm256_blend_ps(third, _mm256_permutevar8x32_ps(b, blue[2]), 0x92));
+    if (i == last) break;
   }
 }
 
 void interleave(const float* const* src, int planes, int channels, int count, float* out) {
   if (channels == 4 && count >= 8)
     interleave4(src, planes, count, out);
+  else if (channels == 3 && planes == 3 && count >= 8)
+    interleave3(src, count, out);
   else
     portable_rows().interleave(src, planes, channels, count, out);
 }

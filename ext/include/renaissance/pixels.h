@@ -14,17 +14,18 @@ namespace rn {
 constexpr u32 NOISE_DRAWS = 1u << 20;
 constexpr int MAX_STEPS = 2 * MAX_OPERATIONS;
 
-// Element `element` of an operation's noise for one sample: standard normal.
-RN_HD float noise_at(const Operation& op, const SampleKey& who, u64 element) {
+// Four standard normals: elements 4k ... 4k + 3 of an operation's noise, `element` one of them.
+RN_HD void noise_block(const Operation& op, const SampleKey& who, u64 element, float* four) {
   const u32 draw = op.stream + NOISE_DRAWS + static_cast<u32>(element >> 2);
-  Block block = keyed(who.key, draw, who.epoch, who.id);
-  if (element & 2u) {
-    block.word[0] = block.word[2];
-    block.word[1] = block.word[3];
-  }
-  float first, second;
-  normal_pair(block, &first, &second);
-  return element & 1u ? second : first;
+  const Block block = keyed(who.key, draw, who.epoch, who.id);
+  normal_pair(block, four, four + 1);
+  normal_pair({{block.word[2], block.word[3], 0u, 0u}}, four + 2, four + 3);
+}
+
+RN_HD float noise_at(const Operation& op, const SampleKey& who, u64 element) {
+  float four[4];
+  noise_block(op, who, element, four);
+  return four[element & 3u];
 }
 
 RN_HD bool is_noise(const Operation& op) { return op.kind == OP_ERASE && op.flags == ERASE_NORMAL; }
