@@ -40,6 +40,16 @@ def test_pages_link_to_what_is_there():
             assert (DOCS / target).exists(), f"{page} links to {target}"
 
 
+NAMED = re.compile(r"`((?:ext|renaissance|tests|benchmarks|examples|docs|models|datasets)/[\w/.]+)`")
+ROOT = DOCS.parent
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_files_that_are_named_are_there(page):
+    named = NAMED.findall((ROOT / page).read_text(encoding="utf-8"))
+    assert named and [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_there_are_pages_and_a_broken_block_is_found():
     assert len(PAGES) >= 5
     (ours, line, code), (theirs, _, _) = blocks(

@@ -22,10 +22,17 @@ RN_HD void noise_block(const Operation& op, const SampleKey& who, u64 element, f
   normal_pair({{block.word[2], block.word[3], 0u, 0u}}, four + 2, four + 3);
 }
 
+// One of them, from one pair: what a GPU's thread wants.
 RN_HD float noise_at(const Operation& op, const SampleKey& who, u64 element) {
-  float four[4];
-  noise_block(op, who, element, four);
-  return four[element & 3u];
+  const u32 draw = op.stream + NOISE_DRAWS + static_cast<u32>(element >> 2);
+  Block block = keyed(who.key, draw, who.epoch, who.id);
+  if (element & 2u) {
+    block.word[0] = block.word[2];
+    block.word[1] = block.word[3];
+  }
+  float first, second;
+  normal_pair(block, &first, &second);
+  return element & 1u ? second : first;
 }
 
 RN_HD bool is_noise(const Operation& op) { return op.kind == OP_ERASE && op.flags == ERASE_NORMAL; }
