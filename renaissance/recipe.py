@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from renaissance.data.foreign import as_loader
 from renaissance.data.loader import Loader
 from renaissance.ema import Clip, Ema
 from renaissance.hooks import Callback, check_callback
@@ -143,16 +143,3 @@ def check_accumulate(k: object) -> int:
     if k < 1:
         raise ValueError(f"accumulate({k}) is not allowed; it takes 1 or more batches")
     return k
-
-
-def as_loader(data: Any) -> Loader:
-    """A loader as it is; TypeError with the line to write for anything else."""
-    if isinstance(data, Loader):
-        return data
-    if isinstance(data, torch.utils.data.DataLoader):
-        hint = "give its data set to rn.Loader(dataset, batch_size=..., shuffle=...)"
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "shape"):
-        hint = "write rn.Loader(dataset, batch_size=...)"
-    else:
-        hint = "write rn.Loader.from_arrays(x, y, batch_size=...)"
-    raise TypeError(f"data: received {type(data).__name__}, an rn.Loader is needed; {hint}")

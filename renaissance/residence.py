@@ -57,7 +57,7 @@ class Residence:
         Raises:
             ValueError: ``device_cache="on"`` was asked for, and it cannot; the text says why.
         """
-        wanted = loader.settings.device_cache
+        wanted = loader.device_cache
         resident = None if wanted == "off" else loader.resident()
         if resident is None or resident.y is None:
             if wanted == "on":

@@ -20,6 +20,7 @@ from typing_extensions import Self
 from renaissance import evaluation, resume, snapshot
 from renaissance.build import Built, build, check_compile_options, check_module
 from renaissance.data.batch import Batch
+from renaissance.data.foreign import as_loader
 from renaissance.data.loader import Loader
 from renaissance.describe import compile_report, module_summary
 from renaissance.history import History
@@ -31,7 +32,7 @@ from renaissance.options import Horizon, Position, check_fit_arguments, fit_opti
 from renaissance.precision import resolve_precision
 from renaissance.progress import resolve_verbose
 from renaissance.random import Generator, check_seed, derive, fresh_seed
-from renaissance.recipe import Told, as_loader
+from renaissance.recipe import Told
 from renaissance.schedules import ScheduleRun
 from renaissance.step import StepExecutor
 from renaissance.switches import Switches

@@ -100,6 +100,37 @@ def test_a_sampler_is_told_the_epoch():
     assert orders[0] == orders[2] != orders[1]
 
 
+class StopAtFive(rn.Callback):
+    def on_train_batch_end(self, batch, logs):
+        self.task.stop_training = self.task.attempted_steps == 5
+
+
+def task_on(data, valid, **settings):
+    task = rn.Task(torch.nn.Linear(2, 3), device="cpu", seed=5, threads=1, **settings)
+    task.loss(rn.CrossEntropyLoss()).optimizer(rn.AdamW(lr=0.1)).metrics("accuracy")
+    return task.data(data, valid).compile(report="none")
+
+
+def test_a_task_takes_it_wherever_it_takes_a_loader(tmp_path):
+    rows = TensorDataset(torch.randn(10, 2), torch.arange(10) % 3)
+
+    def loaders():
+        return DataLoader(rows, batch_size=4, shuffle=True), DataLoader(rows, batch_size=5)
+
+    whole = task_on(*loaders())
+    history = whole.fit(epochs=3, verbose=0)
+    assert whole.attempted_steps == 9
+    assert whole.evaluate(loaders()[1])["loss"] == pytest.approx(history.history["val_loss"][-1])
+    assert whole.predict(loaders()[1]).shape == (10, 3)
+
+    first = task_on(*loaders(), run_dir=tmp_path)
+    first.fit(epochs=3, verbose=0, checkpoint=1, callbacks=[StopAtFive()])
+    assert first.attempted_steps == 5
+    again = task_on(*loaders(), run_dir=tmp_path)
+    again.fit(epochs=3, verbose=0, resume="auto")
+    assert again.state_hash() == whole.state_hash()
+
+
 def test_refusals():
     class Endless(torch.utils.data.IterableDataset):
         def __iter__(self):
@@ -109,7 +140,7 @@ def test_refusals():
         TorchLoader(DataLoader(Endless()))
     with pytest.raises(ValueError, match="the DataLoader is empty"):
         TorchLoader(DataLoader(TensorDataset(X), batch_size=20, drop_last=True))
-    with pytest.raises(TypeError, match=r"received list as data; it takes rn.Loader"):
+    with pytest.raises(TypeError, match=r"received list; .*write rn.Loader\(dataset"):
         as_loader([1, 2])
     loader = TorchLoader(DataLoader(TensorDataset(X, X, Y), batch_size=2))
     with pytest.raises(TypeError, match="a sample has 3 parts"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -37,8 +37,9 @@ class TorchLoader:
     """
 
     note = TORCH_NOTE
-    shuffle = drop_last = False
+    shuffle = False
     num_classes = classes = None
+    device_cache = "off"
     transforms: tuple[Any, ...] = ()
 
     def __init__(
@@ -63,6 +64,10 @@ class TorchLoader:
     def batch_size(self) -> int:
         """Samples in a full batch of this rank."""
         return int(self.loader.batch_size or self._peek_size())
+
+    @property
+    def drop_last(self) -> bool:
+        return bool(self.loader.drop_last)
 
     @property
     def num_samples(self) -> int:
@@ -292,18 +297,24 @@ def _set_states(states: _States) -> None:
     random.setstate(states[2])
 
 
-def as_loader(data: Any) -> Loader | TorchLoader:
+def as_loader(data: Any) -> Loader:
     """What `Task.data` takes: a `Loader`, or a DataLoader, which is wrapped and said.
+
+    A `TorchLoader` has all of a `Loader` that training, evaluation and checkpoints use.
 
     Raises:
         TypeError: anything else; the text says what to write.
     """
     if isinstance(data, (Loader, TorchLoader)):
-        return data
+        return cast("Loader", data)
     if isinstance(data, torch.utils.data.DataLoader):
         logger.warning(TORCH_NOTE)
-        return TorchLoader(data)
+        return cast("Loader", TorchLoader(data))
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "shape"):
+        hint = "write rn.Loader(dataset, batch_size=...)"
+    else:
+        hint = "write rn.Loader.from_arrays(x, y, batch_size=...)"
     raise TypeError(
-        f"received {type(data).__name__} as data; it takes rn.Loader(dataset, batch_size=...), "
-        "rn.Loader.from_arrays(x, y, batch_size=...) or a torch DataLoader"
+        f"data: received {type(data).__name__}; an rn.Loader or a torch DataLoader is needed; "
+        f"{hint}"
     )

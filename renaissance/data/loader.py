@@ -124,6 +124,10 @@ class Loader:
         return self.settings.seed
 
     @property
+    def device_cache(self) -> str:
+        return self.settings.device_cache
+
+    @property
     def transforms(self) -> tuple[Any, ...]:
         return self.settings.transforms
 
