@@ -40,7 +40,9 @@ def test_pages_link_to_what_is_there():
             assert (DOCS / target).exists(), f"{page} links to {target}"
 
 
-NAMED = re.compile(r"`((?:ext|renaissance|tests|benchmarks|examples|docs|models|datasets)/[\w/.]+)`")
+NAMED = re.compile(
+    r"`((?:ext|renaissance|tests|benchmarks|examples|docs|models|datasets)/[\w/.]+)`"
+)
 ROOT = DOCS.parent
 
 

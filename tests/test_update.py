@@ -1,15 +1,20 @@
 """Every optimizer of `cases.OPTIMIZERS` through the Updater, against float64 and against torch."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import reference
 import torch
 from cases import OPTIMIZERS
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rig import Rig, assert_same
 from torch import nn
 
 from renaissance import _native
 from renaissance.ema import Clip, Ema
+from renaissance.host_ranges import HostRanges
 from renaissance.optim import SGD, AdamW
 from renaissance.update import Updater
 
@@ -156,6 +161,34 @@ def test_bits_do_not_depend_on_threads_or_vector_width(case):
     first = run(1, True)
     for threads, wide in [(2, True), (7, True), (1, False), (7, False)]:
         assert_same(first, run(threads, wide))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "case",
+    [c for c in OPTIMIZERS if not c.optimizer.kernel.startswith("lars")],
+    ids=lambda c: c.name,
+)
+@settings(max_examples=12, deadline=None)
+@given(cuts=st.lists(st.integers(1, 6400), max_size=6), threads=st.sampled_from([1, 2, 7]))
+def test_a_range_cut_anywhere_gives_the_same_bits(case, cuts, threads):
+    def run(pieces):
+        rig = Rig(case.optimizer, lambda: nn.Linear(99, 64), threads=threads)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(HostRanges, "_update", pieces)
+            for step in range(2):
+                rig.step(rig.grads(step), case.lr)
+        return rig.everything()
+
+    whole = HostRanges._update
+
+    def in_pieces(ranges, op):
+        end = op.begin + op.count
+        inside = sorted({op.begin, end, *(c for c in cuts if op.begin < c < end)})
+        for first, last in zip(inside, inside[1:]):
+            whole(ranges, dataclasses.replace(op, begin=first, count=last - first))
+
+    assert_same(run(whole), run(in_pieces))
 
 
 def test_two_groups_have_their_own_decay():
