@@ -11,7 +11,7 @@ SOURCES := pyproject.toml $(shell find renaissance models datasets ext -type f \
 .PHONY: demo test lint bench clean
 
 demo: $(VENV)/installed
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/renaissance train examples/quickstart.yaml
 
 # From tests/, so that what is tested is the installed package and not the folder beside it. One
 # process a core, each with one OpenMP thread: teams of several processes would fight for the cores.

@@ -81,9 +81,16 @@ def import_file(path: str) -> None:
 
 
 def find_run(run: str, checkpoint: str) -> tuple[RunFolder, Path]:
-    """The run that a path belongs to, and the checkpoint (or folder of them) that is meant."""
-    folder = RunFolder.of(run)
+    """The run that a path belongs to, and the checkpoint (or folder of them) that is meant.
+
+    ``runs/<name>`` means the run in it that began last, which is said.
+    """
     place = Path(run)
+    newest = RunFolder.newest_in(place)
+    if newest is not None:
+        click.echo(f"run  {newest.path}", err=True)
+        place = newest.path
+    folder = RunFolder.of(place)
     if place.resolve() != folder.path.resolve():
         return folder, place  # the path names a checkpoint or a pointer itself
     if checkpoint == "latest":

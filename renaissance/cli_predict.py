@@ -78,12 +78,7 @@ def evaluation_data(
     folder: RunFolder, experiment: Experiment, part: str | None, pictures: str | None
 ) -> Loader:
     """The loader that an evaluation reads."""
-    data = experiment.data
-    if data is None:
-        raise click.UsageError("the run says nothing of data")
-    call: Call = data.train if part == "train" or data.valid is None else data.valid
-    if part == "valid" and data.valid is None:
-        raise click.UsageError("the run has no validation data; --data train, or --folder")
+    call = run_data(experiment, part)
     if pictures is not None:
         from renaissance.datasets import ImageFolder
 
@@ -91,6 +86,17 @@ def evaluation_data(
         return read_as(call, ImageFolder(pictures, classes=classes, channels=channels))
     loader: Loader = call.build()
     return loader
+
+
+def run_data(experiment: Experiment, part: str | None) -> Call:
+    """The description of a run's own data; of None the validation data, if there is any."""
+    data = experiment.data
+    if data is None:
+        raise click.UsageError("the run says nothing of data, so nothing of how samples are read")
+    if part == "valid" and data.valid is None:
+        raise click.UsageError("the run has no validation data; --data train does, or pictures")
+    call: Call = data.train if part == "train" or data.valid is None else data.valid
+    return call
 
 
 def read_as(call: Call, dataset: Any) -> Loader:
@@ -152,43 +158,58 @@ class PictureFiles:
 
 @click.command()
 @takes_run
-@click.argument("files", nargs=-1, required=True, metavar="FILES...")
+@click.argument("files", nargs=-1, metavar="[FILES...]")
+@click.option("--data", "part", type=click.Choice(["valid", "train"]), help="The run's own data.")
 @click.option("--top", type=int, default=1, show_default=True, help="Classes for each picture.")
 @click.option("--weights", type=click.Choice(["raw", "ema"]), help="By default EMA if there is.")
 @click.option("--output", metavar="FILE.npy", help="Write the raw outputs as an array too.")
-def predict(
+def predict(  # noqa: PLR0913 - one parameter for each option
     run: str,
     files: Sequence[str],
     checkpoint: str,
     imports: Sequence[str],
+    part: str | None,
     top: int,
     weights: str | None,
     output: str | None,
 ) -> None:
     """Classes of picture files, or of all pictures in folders: file, class, probability.
 
+    With --data the samples are the run's own, and their numbers stand in place of the files.
+
     \b
     Examples:
       renaissance predict runs/digits/20260102-030405-1a2b3c4d a.png b.png
       renaissance predict runs/digits/... photos/ --top 3 --output scores.npy
+      renaissance predict runs/digits/... --data valid
     """
     folder, place, experiment = open_run(run, checkpoint, (), imports)
-    if experiment.data is None:
-        raise click.UsageError("the run says nothing of data, so nothing of how pictures are read")
-    paths = picture_paths(files)
-    call: Call = experiment.data.valid or experiment.data.train
-    loader = read_as(call, PictureFiles(paths, folder.channels()))
+    names, loader = prediction_data(folder, experiment, files, part)
     task = trained(experiment, place, loader)
     outputs = task.predict(loader, weights=weights)
     if output is not None:
         np.save(output, outputs)
     is_choice = as_loss(made(experiment.loss)).is_classification and outputs.ndim == 2
-    for path, row in zip(paths, outputs):
+    for name, row in zip(names, outputs):
         if is_choice:
-            for name, share in best(row, folder.classes(), top):
-                click.echo(f"{path}\t{name}\t{share:.4f}")
+            for chosen, share in best(row, folder.classes(), top):
+                click.echo(f"{name}\t{chosen}\t{share:.4f}")
         else:
-            click.echo(f"{path}\t" + "\t".join(f"{number:.6g}" for number in row.reshape(-1)))
+            click.echo(f"{name}\t" + "\t".join(f"{number:.6g}" for number in row.reshape(-1)))
+
+
+def prediction_data(
+    folder: RunFolder, experiment: Experiment, files: Sequence[str], part: str | None
+) -> tuple[Sequence[str], Loader]:
+    """Names of what is predicted, and a loader over it in that order, each sample once."""
+    if (part is None) == (not files):
+        raise click.UsageError("name picture files or folders, or the run's own data: --data valid")
+    call = run_data(experiment, part)
+    if part is not None:
+        dataset = call.build().dataset
+        return list(map(str, range(len(dataset)))), read_as(call, dataset)
+    paths = picture_paths(files)
+    return paths, read_as(call, PictureFiles(paths, folder.channels()))
 
 
 def picture_paths(files: Sequence[str]) -> list[str]:

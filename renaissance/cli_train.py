@@ -133,6 +133,8 @@ def finish(task: Task, folder: RunFolder, result: str | None) -> None:
     values = "  ".join(f"{name} {value:.4g}" for name, value in last.items())
     click.echo(f"done      epoch {task.epoch}, step {task.attempted_steps}  {values}")
     click.echo(f"state     {task.state_hash()}")
+    if folder.curves.is_file():
+        click.echo(f"curves    {folder.curves}")
     click.echo(f"run       {folder.path}")
 
 

@@ -28,7 +28,9 @@ from renaissance.saver import newest_intact, step_name
 from renaissance.task import Task
 from renaissance.tensorfile import CheckpointError
 
-CONFIG, FACTS, PLAN = "config.yaml", "run.json", "plan.txt"
+CONFIG, FACTS, PLAN, CURVES = "config.yaml", "run.json", "plan.txt", "curves.png"
+
+_STAMP = r"\d{8}-\d{6}"
 
 
 class RunFolder:
@@ -57,9 +59,13 @@ class RunFolder:
     def newest(cls, root: Path, experiment: Experiment) -> RunFolder | None:
         """The run of this name and configuration that began last, or None."""
         parent = root / slug(experiment.title)
-        pattern = re.compile(rf"\d{{8}}-\d{{6}}-{experiment.hash()}")
-        names = os.listdir(parent) if parent.is_dir() else []
-        found = sorted(name for name in names if pattern.fullmatch(name))
+        found = _run_names(parent, experiment.hash())
+        return cls(parent / found[-1]) if found else None
+
+    @classmethod
+    def newest_in(cls, parent: Path) -> RunFolder | None:
+        """The run that began last of those in ``runs/<name>``, or None where there is none."""
+        found = [n for n in _run_names(parent, "[0-9a-f]+") if (parent / n / CONFIG).is_file()]
         return cls(parent / found[-1]) if found else None
 
     @classmethod
@@ -85,6 +91,10 @@ class RunFolder:
     @property
     def config(self) -> Path:
         return self.path / CONFIG
+
+    @property
+    def curves(self) -> Path:
+        return self.path / CURVES
 
     @property
     def checkpoints(self) -> Path:
@@ -205,6 +215,13 @@ def _data_facts(task: Task) -> Mapping[str, Any]:
         "classes": None if classes is None else list(classes),
         "sample_shape": list(train.sample_spec().shape),
     }
+
+
+def _run_names(parent: Path, config_hash: str) -> list[str]:
+    """Names of the run folders in a folder, in the order in which they began."""
+    pattern = re.compile(f"{_STAMP}-{config_hash}")
+    names = os.listdir(parent) if parent.is_dir() else []
+    return sorted(name for name in names if pattern.fullmatch(name))
 
 
 def slug(name: str) -> str:

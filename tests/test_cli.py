@@ -280,6 +280,29 @@ class TestEvaluateAndPredict:
         top = ok(run("predict", trained, files[0], "--top", "2")).splitlines()
         assert len(top) == 2 and top[0] == out.splitlines()[0]
 
+    def test_predict_the_runs_own_data(self, run, trained):
+        dataset = load_experiment("tiny.yaml").data.valid.build().dataset
+        rows = [
+            row.split("\t") for row in ok(run("predict", trained, "--data", "valid")).split("\n")
+        ]
+        right = [row[1] == f"pattern {dataset.read(int(row[0]))[1]}" for row in rows[:-1]]
+        accuracy = json.loads(ok(run("evaluate", trained, "--json")))["accuracy"]
+        assert len(right) == 30 and sum(right) / 30 == pytest.approx(accuracy)
+        train = ok(run("predict", trained, "--data", "train"))
+        assert len(train.splitlines()) == 60 and train.splitlines()[59].startswith("59\t")
+        for arguments in ((), ("--data", "valid", "a.png")):
+            code, _, err = run("predict", trained, *arguments)
+            assert code == 2 and "--data valid" in err
+
+    def test_the_folder_of_a_name_means_its_newest_run(self, run, trained):
+        older = trained.rename(trained.with_name("20260101-000000-12345678"))
+        ok(run("train", "tiny.yaml", "seed=4"))
+        newest = max(Path("runs/tiny").iterdir())
+        code, out, err = run("evaluate", "runs/tiny")
+        assert code == 0 and err == f"run  {newest}\n"
+        assert out == ok(run("evaluate", newest)) != ok(run("evaluate", older))
+        assert run("evaluate", "runs")[0] == 1
+
     def test_predict_needs_pictures(self, run, trained, here):
         assert run("predict", trained, "nothing.png")[0] == 2
         (here / "empty").mkdir()

@@ -59,6 +59,10 @@ def test_quickstart(monkeypatch, tmp_path):
     assert script.history.history == file.history.history
 
 
+def test_the_demo_learns():
+    assert run_file("quickstart", "fit.verbose=0").history.history["val_accuracy"][-1] >= 0.97
+
+
 def test_mlp_mnist(monkeypatch, mnist):
     script = run_script(monkeypatch, "mlp_mnist", "--data", mnist, "--epochs", 1)
     roots = [f"data.{part}.root={mnist}" for part in ("train", "valid")]
