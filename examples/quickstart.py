@@ -18,7 +18,8 @@ normalize = rn.Normalize(mean=[0.3], std=[0.38])
 train = rn.Loader(Digits(split="train"), batch_size=64, shuffle=True, transforms=[normalize])
 valid = rn.Loader(Digits(split="test"), batch_size=256, transforms=[normalize])
 
-task = rn.Task(mlp([64, 64], num_classes=10, in_features=64), name="quickstart", seed=123)
+model = mlp([64, 64], num_classes=10, in_features=64)
+task = rn.Task(model, name="quickstart", seed=123, threads=1)  # so small a network needs no more
 task.loss(rn.CrossEntropyLoss())
 task.optimizer(rn.AdamW(weight_decay=0.01))
 task.scheduler(rn.CosineAnnealingLR(base_lr=3e-3).warmup(2, unit="epoch"))
