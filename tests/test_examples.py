@@ -7,11 +7,15 @@ import gzip
 import runpy
 import struct
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
+import odd_pictures as odd
 import pytest
+from real_data import real_data
 
+import renaissance as rn
 from renaissance.config import load_experiment
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -32,6 +36,31 @@ def mnist(tmp_path):
             with gzip.open(tmp_path / f"{prefix}-{kind}-ubyte.gz", "wb") as file:
                 file.write(header + array.tobytes())
     return tmp_path
+
+
+@pytest.fixture
+def cifar(tmp_path):
+    """60 pictures of noise for training and 20 for testing in CIFAR-10's binary files."""
+    rng = np.random.default_rng(0)
+    for name in [*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin"]:
+        records = rng.integers(0, 256, (20 if name[0] == "t" else 12, 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        (tmp_path / name).write_bytes(records.tobytes())
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def cifar_pictures(tmp_path_factory):
+    """2,000 training and 500 test pictures of CIFAR-10 in folders, from the archive of JPEG files."""
+    if not hasattr(tarfile, "data_filter"):
+        pytest.skip("this Python cannot extract archives safely")
+    archive, folder = real_data("cifar10-jpeg.tar.xz"), tmp_path_factory.mktemp("cifar10")
+    most = {"train": "0200.jpg", "test": "0050.jpg"}
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if member.isfile() and member.name[-8:] < most[member.name.split("/")[0]]:
+                tar.extract(member, folder, filter="data")
+    return folder
 
 
 def run_script(monkeypatch, name, *arguments):
@@ -68,3 +97,64 @@ def test_mlp_mnist(monkeypatch, mnist):
     roots = [f"data.{part}.root={mnist}" for part in ("train", "valid")]
     file = run_file("mlp_mnist", "fit.epochs=1", *roots)
     assert script.state_hash() == file.state_hash()
+
+
+def test_resnet_cifar10(monkeypatch, cifar, one_thread):
+    small = ["--model", "small", "--batch-size", 20, "--epochs", 2]
+    script = run_script(monkeypatch, "resnet_cifar10", "--data", cifar, *small)
+    roots = [f"data.{part}.root={cifar}" for part in ("train", "valid")]
+    model = "model={type: wide_resnet, depth: 10, widen: 1}"
+    file = run_file("resnet_cifar10", model, "data.train.batch_size=20", "fit.epochs=2", *roots)
+    assert script.attempted_steps == 6
+    assert script.state_hash() == file.state_hash()
+
+
+def test_imagenet(monkeypatch, tmp_path, one_thread):
+    for split, count in (("train", 5), ("val", 2)):
+        for name in ("cat", "dog", "eel", "fox", "gnu", "hen"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for k in range(count):
+                jpeg = odd.jpeg(odd.scene(40 + k, 50, seed=k))
+                (tmp_path / split / name / f"{k}.jpg").write_bytes(jpeg)
+    small = ["--model", "resnet18", "--size", 32, "--batch-size", 8, "--epochs", 1]
+    script = run_script(monkeypatch, "imagenet", "--data", tmp_path, *small)
+    changes = [f"data.{part}.{key}" for part in ("train", "valid") for key in (
+        f"root={tmp_path}", "batch_size=8")]  # fmt: skip
+    changes += [
+        "model={type: resnet18, num_classes: 6}",
+        "data.train.transforms.0.size=32",
+        "data.valid.transforms.0.size=36",
+        "data.valid.transforms.1.size=32",
+        "scheduler.base_lr=0.003125",
+        "fit.epochs=1",
+    ]
+    file = run_file("imagenet", *changes)
+    assert script.attempted_steps == 3
+    assert script.state_hash() == file.state_hash()
+
+
+class Losses(rn.Callback):
+    """The loss of every step."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs):
+        self.seen.append(logs["loss"])
+
+
+@pytest.mark.timeout(240)
+def test_a_small_resnet_learns_from_2000_pictures(cifar_pictures):
+    folders = [
+        f"data.{part}.{key}={value}"
+        for part in ("train", "valid")
+        for key, value in (("type", "image_folder"), ("root", cifar_pictures))
+    ]
+    model = "model={type: wide_resnet, depth: 10, widen: 1}"
+    changes = [model, "data.train.batch_size=50", "fit.epochs=1", *folders]
+    experiment = load_experiment(EXAMPLES / "resnet_cifar10.yaml", changes)
+    losses = Losses()
+    task = experiment.task().compile(report="none")
+    task.fit(epochs=1, verbose=0, callbacks=[losses])
+    assert len(losses.seen) == 40 and np.mean(losses.seen[-10:]) < np.mean(losses.seen[:10])
+    assert task.history.history["val_accuracy"][-1] > 0.15
