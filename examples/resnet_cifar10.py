@@ -2,7 +2,7 @@
 
     python examples/resnet_cifar10.py --data data/cifar10 --epochs 30 [--download]
 
-The folder holds CIFAR-10's files, or the folders train/CLASS and test/CLASS with pictures of 32 x 32.
+The folder holds CIFAR-10's files, or train/CLASS and test/CLASS with pictures of 32 x 32.
 On a GPU in minutes; on a CPU take --model small --epochs 2.
 """
 

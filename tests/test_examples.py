@@ -51,7 +51,7 @@ def cifar(tmp_path):
 
 @pytest.fixture(scope="module")
 def cifar_pictures(tmp_path_factory):
-    """2,000 training and 500 test pictures of CIFAR-10 in folders, from the archive of JPEG files."""
+    """2,000 training and 500 test pictures of CIFAR-10 in folders."""
     if not hasattr(tarfile, "data_filter"):
         pytest.skip("this Python cannot extract archives safely")
     archive, folder = real_data("cifar10-jpeg.tar.xz"), tmp_path_factory.mktemp("cifar10")
