@@ -29,7 +29,7 @@ from side_by_side import alternate, summary, table, write
 import renaissance as rn
 from renaissance import _native
 from renaissance.data.dataset import ArrayDataset
-from renaissance.datasets import Synthetic
+from renaissance.datasets import ImageFolder, Synthetic
 
 MNIST_CHAIN = (
     rn.Pad(2), rn.RandomCrop(28), rn.RandomRotation(20), rn.RandomScale(0.8, 1.2),
@@ -178,12 +178,34 @@ def run_jpeg(given, folder):
     return rows, scaling("jpeg", data, 32, JPEG_CHAIN, given)
 
 
+def run_folder(folder):
+    """Seconds to list a folder of small pictures, to decode it into memory, and of an epoch."""
+    marks = [time.perf_counter()]
+
+    def lap():
+        marks.append(time.perf_counter())
+        return marks[-1] - marks[-2]
+
+    data = ImageFolder(folder, "train", index_cache="off")
+    row = {"folder": pathlib.Path(folder).name, "pictures": len(data), "index s": lap()}
+    data.as_arrays()
+    row["decode s"] = lap()
+    loader = rn.Loader(data, batch_size=512, shuffle=True, seed=1, transforms=CIFAR_CHAIN)
+    with loader.stream() as stream:
+        for epoch in range(3):
+            lap()
+            assert sum(len(batch) for batch in stream.rewind(epoch)) == len(data)
+            row[f"epoch {epoch} s"] = lap()
+    return row
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=["mnist", "cifar", "jpeg"])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="of one measurement")
     parser.add_argument("--tiles", help="folder of JPEG files to compose pictures from")
+    parser.add_argument("--folder", help="train/CLASS/... of small pictures: seconds of an epoch")
     given = parser.parse_args()
     torch.set_num_threads(1)
     print(f"machine load before: {os.getloadavg()[0]:.2f}")
@@ -196,7 +218,17 @@ def main():
                 rows += found
                 scales.append(scale)
     table(scales)
-    write("loader", rows, two_threads=scales, load_before=load, native_jpeg=_native.has_jpeg())
+    folders = [run_folder(given.folder)] if given.folder else []
+    if folders:
+        table(folders)
+    write(
+        "loader",
+        rows,
+        two_threads=scales,
+        folders=folders,
+        load_before=load,
+        native_jpeg=_native.has_jpeg(),
+    )
 
 
 if __name__ == "__main__":

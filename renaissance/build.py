@@ -191,7 +191,7 @@ def _scan(task: Task, sample: tuple[Any, Tensor]) -> Scan:
     module.train()
     layers.bind_dropouts(module, torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8))
     try:
-        found = scan(module, lambda: _one_pass(module, recipe, x, y, device))
+        found = scan(module, lambda: _one_pass(module, recipe, x, y, device), (layers.Dropout,))
     finally:
         module.train(training)
         for name, buffer in module.named_buffers():

@@ -84,6 +84,11 @@ def notes(task: Task, built: Built) -> list[str]:
     found = []
     if built.swapped:
         found.append(f"rn.nn.Dropout takes the place of {', '.join(built.swapped)}")
+    if built.scan is not None and built.scan.repeated:
+        found.append(
+            f"{', '.join(built.scan.repeated)} runs more than once in a forward and draws the same "
+            "mask each time; give every place a Dropout of its own"
+        )
     settings = task.settings.optimizer and task.settings.optimizer.settings
     if type(task.settings.optimizer).__name__ == "SGD" and getattr(settings, "weight_decay", 0) > 0:
         found.append("decoupled; a torch recipe's weight decay is .l2(x) here")

@@ -35,6 +35,7 @@ class Loss(Value):
 
     #: Whether targets are classes, so that accuracy has a meaning.
     is_classification: ClassVar[bool] = False
+    knows_targets: ClassVar[bool] = True  #: False: what targets are, only the user knows
 
     def function(self, device: torch.device | str) -> LossFunction:
         """The loss on a device, with its constants there."""
@@ -300,6 +301,7 @@ class CallableLoss(Loss):
     A torch module is copied to the device with its buffers.
     """
 
+    knows_targets: ClassVar[bool] = False
     mean: Setting[Callable[[Any, Any], Any]] = setting(
         kw_only=False, doc="Function of (output, target) that gives the mean loss, a scalar tensor."
     )

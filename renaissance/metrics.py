@@ -56,6 +56,8 @@ class _Settings(Protocol):
     @property
     def is_classification(self) -> bool: ...
     @property
+    def knows_targets(self) -> bool: ...
+    @property
     def settings(self) -> Any: ...
 
 
@@ -146,7 +148,7 @@ def resolve_metrics(
     for item in wanted:
         if isinstance(item, str):
             metric = _by_name(item, loss)
-            if metric.name == "accuracy":
+            if metric.name == "accuracy" and loss.is_classification:
                 continue  # there already
         elif isinstance(item, Metric):
             metric = item
@@ -163,6 +165,10 @@ def resolve_metrics(
     return tuple(found)
 
 
+#: Of targets under a loss that is a function: what torch's losses ignore unless told otherwise.
+_IGNORED = -100
+
+
 def _by_name(name: str, loss: _Settings) -> Metric:
     if name == "binary_accuracy":
         return Metric(name, binary_accuracy)
@@ -174,12 +180,12 @@ def _by_name(name: str, loss: _Settings) -> Metric:
             f"metric {name!r} is unknown; {hint}it takes 'accuracy', 'topN' for any N such as "
             "'top5', 'binary_accuracy', or a function (output, target) -> mean"
         )
-    if not loss.is_classification:
+    if not loss.is_classification and loss.knows_targets:
         raise ValueError(
             f"metric {name!r} needs classes as targets, which {type(loss).__name__} has not; "
             "'binary_accuracy' compares element by element, or give a function"
         )
-    ignored = loss.settings.ignore_index
+    ignored = loss.settings.ignore_index if loss.is_classification else _IGNORED
     if match is None:
         return Metric("accuracy", top_k(1, ignored))
     return Metric(f"top{match[1]}_accuracy", top_k(int(match[1]), ignored))

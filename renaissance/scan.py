@@ -8,6 +8,7 @@ path of the layer that did it.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -83,6 +84,25 @@ def _paths(module: nn.Module) -> Iterator[list[str]]:
             handle.remove()
 
 
+@contextmanager
+def _calls(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator[Counter[str]]:
+    """How often each layer of these types is called."""
+    calls: Counter[str] = Counter()
+    handles = []
+    for name, layer in module.named_modules():
+        if isinstance(layer, kinds):
+
+            def count(_: nn.Module, __: Any, name: str = name) -> None:
+                calls[name] += 1
+
+            handles.append(layer.register_forward_pre_hook(count))
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 @dataclasses.dataclass(frozen=True)
 class Scan:
     """What one pass showed.
@@ -91,11 +111,13 @@ class Scan:
         findings: What cannot be captured or would draw from torch's generators.
         unused: Parameters that got no gradient.
         output_shape: Shape of the output for the batch that was tried, None when not a tensor.
+        repeated: Paths of layers of `keyed` that ran more than once.
     """
 
     findings: tuple[Finding, ...]
     unused: tuple[str, ...]
     output_shape: tuple[int, ...] | None
+    repeated: tuple[str, ...] = ()
 
     @property
     def random(self) -> tuple[Finding, ...]:
@@ -106,20 +128,30 @@ class Scan:
         return tuple(f for f in self.findings if f.kind != "random operation")
 
 
-def scan(module: nn.Module, run: Callable[[], tuple[Any, Tensor]]) -> Scan:
+def scan(
+    module: nn.Module,
+    run: Callable[[], tuple[Any, Tensor]],
+    keyed: tuple[type[nn.Module], ...] = (),
+) -> Scan:
     """Run one pass and look. `run` gives (output, loss sum); buffers are the caller's to restore.
 
-    torch's generators are saved and restored: a look must not advance them.
+    torch's generators are saved and restored: a look must not advance them. `keyed` are types of
+    layers whose random numbers follow from their path, the same at every call.
     """
     parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
     devices = [p.device for p in parameters.values() if p.is_cuda][:1]
-    with torch.random.fork_rng(devices=devices), _paths(module) as stack:
+    with (
+        torch.random.fork_rng(devices=devices),
+        _paths(module) as stack,
+        _calls(module, keyed) as calls,
+    ):
         with _Watch(lambda: stack[-1]) as watch:
             output, loss = run()
         gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     unused = tuple(n for n, g in zip(parameters, gradients) if g is None)
     shape = tuple(output.shape) if isinstance(output, Tensor) else None
-    return Scan(tuple(watch.findings), unused, shape)
+    repeated = tuple(name for name, count in calls.items() if count > 1)
+    return Scan(tuple(watch.findings), unused, shape, repeated)
 
 
 _WAYS_OUT = (

@@ -105,6 +105,15 @@ def test_resolve():
     ]
 
 
+def test_a_loss_that_is_a_function_leaves_accuracy_to_the_user():
+    loss = rn.losses.as_loss(F.cross_entropy)
+    assert [m.name for m in resolve_metrics((), loss)] == []
+    accuracy, top2 = resolve_metrics(["accuracy", "top2"], loss)
+    target = torch.tensor([0, -100, 1])
+    assert numbers(accuracy.function(torch.eye(3), target)) == (1.0, 2.0)
+    assert top2.name == "top2_accuracy"
+
+
 def test_the_losss_ignored_class_is_no_sample():
     (accuracy,) = resolve_metrics((), rn.CrossEntropyLoss(ignore_index=1))
     assert numbers(accuracy.function(torch.eye(3), torch.tensor([0, 1, 0]))) == (1.0, 2.0)

@@ -297,6 +297,23 @@ def test_dropout_is_swapped_and_keyed():
     assert any(isinstance(m, rn.nn.Dropout) for m in task.model.modules())
 
 
+def test_a_dropout_that_runs_twice_is_said(capsys):
+    class Twice(nn.Module):
+        def __init__(self, drops):
+            super().__init__()
+            self.first, self.last = nn.Linear(X.shape[1], 16), nn.Linear(16, 4)
+            self.drops = nn.ModuleList([nn.Dropout(0.5) for _ in range(drops)])
+
+        def forward(self, x):
+            x = self.drops[0](self.first(x.flatten(1)))
+            return self.last(self.drops[-1](x))
+
+    for drops, is_said in ((1, True), (2, False)):
+        make(Twice(drops), valid=False).compile()
+        said = "drops.0 runs more than once in a forward and draws the same mask"
+        assert (said in capsys.readouterr().out) == is_said
+
+
 def test_frozen_and_unused_parameters_stay():
     model = Normed()
     model.spare = nn.Linear(3, 3)
