@@ -199,6 +199,7 @@ def _scan(task: Task, sample: tuple[Any, Tensor]) -> Scan:
     check_random(found, seeded=task.seed_given)
     if found.output_shape is not None and recipe.train is not None:
         _check_label_range(recipe.loss, recipe.train, found.output_shape)
+        _check_validation(recipe.loss, recipe.valid, found.output_shape)
     return found
 
 
@@ -209,6 +210,17 @@ def _check_label_range(loss: Loss, loader: Loader, output_shape: tuple[int, ...]
         extremes = np.array([label.low, label.high])
         if len(output_shape) == 2 and not label.shape:
             loss.check_target(extremes, (2, output_shape[1]))
+
+
+def _check_validation(loss: Loss, loader: Loader | None, output_shape: tuple[int, ...]) -> None:
+    """Shape and type of validation targets, which may differ from those of mixed training data."""
+    label = loader.sample_spec().label if isinstance(loader, Loader) else None
+    if label is not None:
+        blank = torch.zeros((2, *label.shape), dtype=label.dtype).numpy()
+        try:
+            loss.check_target(blank, (2, *output_shape[1:]))
+        except ValueError as error:
+            raise ValueError(f"validation data: {error}") from None
 
 
 def _one_pass(

@@ -286,13 +286,14 @@ class CapturedExecutor(StepExecutor):
         if isinstance(batch, Place):
             self._test_graphs[batch.samples].replay()
             return
-        graph = self._test_graphs.get(len(batch.ids))
+        count = len(batch.ids)
+        graph = self._test_graphs.get(count)
         inputs = None if self._residences else self._test_inputs
-        if graph is None or inputs is None or inputs.x[: len(batch.ids)].shape != batch.x.shape:
+        if graph is None or inputs is None or not inputs.fits(batch):
             super().test_step(batch)
             return
-        inputs.x[: len(batch.ids)].copy_(batch.x, non_blocking=True)
-        inputs.y[: len(batch.ids)].copy_(batch.y, non_blocking=True)
+        inputs.x[:count].copy_(batch.x, non_blocking=True)
+        inputs.y[:count].copy_(batch.y, non_blocking=True)
         graph.replay()
 
     def forget_mode(self) -> None:

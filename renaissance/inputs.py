@@ -107,6 +107,11 @@ class InputSlots:
         found = [t.data_ptr() for pair in self._slots for t in pair]
         return found + [0] * (16 - len(found))
 
+    def fits(self, batch: Batch) -> bool:
+        """Whether x and y of a batch have the shapes that its graph reads."""
+        count = len(batch.ids)
+        return bool(self.x[:count].shape == batch.x.shape and self.y[:count].shape == batch.y.shape)
+
     def stage(self, stream: BatchStream, batch: Batch, slot: int) -> Staged:
         """Start copying a host batch into a slot; its host memory is released once copied."""
         samples, (x, y) = len(batch.ids), self._slots[slot]

@@ -12,7 +12,7 @@ import importlib.metadata
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pydantic
 
@@ -21,6 +21,7 @@ import renaissance.models as models
 from renaissance import callbacks, curves, loggers, losses, optim, plateau, schedules
 from renaissance.data import auto, color, erasing, geometry, resizing
 from renaissance.data.loader import Loader
+from renaissance.data.mix import CutMix, Mix, Mixup, as_mixes
 from renaissance.data.options import LoaderSettings
 from renaissance.data.transform import Transform
 from renaissance.factories import Factory, argument_texts, factory
@@ -32,6 +33,7 @@ BASES: Mapping[str, type[Value]] = {
     "scheduler": schedules.Schedule,
     "loss": losses.Loss,
     "transform": Transform,
+    "mix": Mix,
 }
 
 
@@ -76,6 +78,7 @@ BUILTIN: Mapping[str, Mapping[str, Callable[..., Any]]] = {
         erasing.RandomErasing,
         erasing.Cutout,
     ),
+    "mix": _named(Mixup, CutMix),
     "model": {
         "mlp": models.mlp,
         "seq": models.seq,
@@ -134,13 +137,27 @@ class LoaderOf:
         )
 
 
+def _check_mixes(given: tuple[Mix, ...]) -> tuple[Mix, ...]:
+    try:
+        return as_mixes(given)
+    except ValueError:
+        raise ValueError("a mixup, a cutmix, or one of each with the same p") from None
+
+
+#: Settings of a loader that hold descriptions.
+_LISTS: Mapping[str, Any] = {
+    "transforms": tuple[Transform, ...],
+    "mix": Annotated[tuple[Mix, ...], pydantic.AfterValidator(_check_mixes)],
+}
+
+
 def data_factory(name: str, make: Callable[..., Any], *, is_builtin: bool = False) -> Factory:
     """The factory of loaders over a data set."""
     own = factory("dataset", name, make).settings.model_fields
     texts = argument_texts(Loader)
     fields: dict[str, Any] = {key: (field.annotation, field) for key, field in own.items()}
     for key, field in LoaderSettings.model_fields.items():
-        hint = tuple[Transform, ...] if key == "transforms" else field.annotation
+        hint = _LISTS.get(key, field.annotation)
         described = copy.copy(field)
         described.description = texts.get(key)
         fields[f"loader_{key}" if key in own else key] = (hint, described)

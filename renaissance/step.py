@@ -143,7 +143,7 @@ class Passes:
 
     def _sums(self, x: Any, y: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
         output = self.output(x)
-        if self.head is not None:
+        if self.head is not None and y.dtype == torch.int64:  # class numbers, not probabilities
             return self.head(output, y, sums)
         loss_sum, weight = self.loss(output, y)
         found = [loss_sum.detach(), weight]

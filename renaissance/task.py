@@ -334,6 +334,18 @@ class Task(Told):
         found = built.executor.copies(train, self.seed, epoch, range(first, last))
         return found if k > 1 else found[0]
 
+    def show_batch(self, path: str | os.PathLike[str], **where: int) -> None:
+        """Writes a PNG of the training loader's first batch as the step sees it.
+
+        Args:
+            path: The file.
+            **where: ``epoch=0``, ``step=0`` (of the loader's batches), ``count=16`` pictures.
+        """
+        train = self._recipe.train
+        if not isinstance(train, Loader):
+            raise RuntimeError("show_batch draws what an rn.Loader gives: task.data(train)")
+        train.show_batch(path, seed=self.seed, **where)
+
     def summary(self) -> str:
         """Layers, shapes and parameters as a table."""
         return module_summary(self.model)

@@ -211,7 +211,8 @@ def every_value():
 
 @pytest.mark.parametrize(("kind", "data"), list(every_value()), ids=lambda v: str(v)[:30])
 def test_every_name_reads_and_comes_back(load, kind, data, tmp_path):
-    data = {"transform": {"data": {"train": {"transforms": [data]}}}}.get(kind, {kind: data})
+    lists = {"transform": "transforms", "mix": "mix"}  # of a loader
+    data = {"data": {"train": {lists[kind]: [data]}}} if kind in lists else {kind: data}
     found = load(yaml.safe_dump(data))
     Path("resolved.yaml").write_text(found.to_yaml())
     assert load_experiment("resolved.yaml") == found

@@ -385,7 +385,7 @@ SMALL = np.zeros((4, 2), np.float32)
         (
             lambda: rn.Loader.from_arrays(SMALL, batch_size=2, transforms=[rn.Pad(2)]),
             TypeError,
-            "transforms work on uint8 pictures; x is float32",
+            "transforms and mix work on uint8 pictures; x is float32",
         ),
         (
             lambda: rn.Loader.from_arrays(np.zeros((4, 3, 32, 32), np.uint8), batch_size=2),

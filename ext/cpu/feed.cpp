@@ -39,7 +39,8 @@ i64 grain_of(const Source& source, i64 sample_bytes) {
 
 // Whether the ring is too large for the caches, and a sample small enough to be made inside them.
 bool should_bypass(const std::vector<SlotMemory>& slots, const FeedOptions& options) {
-  if (slots.size() < 2 || options.sample_bytes > MOST_TILE_BYTES || options.sample_bytes % 64 != 0)
+  if (slots.size() < 2 || options.sample_bytes > MOST_TILE_BYTES || options.sample_bytes % 64 != 0 ||
+      options.mix.classes > 0)  // mixing reads them again
     return false;
   const auto is_aligned = [](const SlotMemory& m) { return reinterpret_cast<u64>(m.x) % 64 == 0; };
   return options.slot_bytes * static_cast<i64>(slots.size()) > CACHE_BYTES &&
@@ -71,6 +72,8 @@ Feed::Feed(std::shared_ptr<const Source> source, const Program* program,
   for (const SlotMemory& memory : slots) {
     slots_.emplace_back(new Slot);
     slots_.back()->memory = memory;
+    if (options.mix.classes > 0)
+      slots_.back()->pairs.allocate(options.slot_bytes / options.sample_bytes);
   }
   if (!source_->is_native()) return;
   try {
@@ -143,6 +146,7 @@ void Feed::submit(int slot, std::vector<i64> ids, u32 epoch) {
   s.damages.clear();
   s.error.clear();
   s.error_position = -1;
+  s.pairs.begin(count);
   s.missing = count;
   if (count == 0) return;
   {
@@ -244,7 +248,9 @@ i64 Feed::run_item(const Item& item, Workbench& bench) {
   for (i64 position = item.begin; position < item.end; ++position) {
     if (position + 1 < item.end) source_->prefetch(ids[position + 1]);
     const i64 id = ids[position];
-    if (pursue_or_report({item.slot, position, id, id, 0}, bench)) ++done;
+    if (!pursue_or_report({item.slot, position, id, id, 0}, bench)) continue;
+    pair_up(item.slot, position);
+    ++done;
   }
   stats_.samples += static_cast<u64>(done);
   // Reading the clock is a system call, as long as a small picture on some machines.
@@ -356,13 +362,9 @@ void Feed::put_label(const Errand& errand, const void* label) {
   if (options_.label_bytes == 0) return;
   if (label == nullptr)
     label = reinterpret_cast<const u8*>(options_.labels) + errand.read * options_.label_bytes;
-  std::memcpy(s.memory.y + errand.position * options_.label_bytes, label,
-              static_cast<std::size_t>(options_.label_bytes));
-}
-
-void Feed::finish(const Errand& errand) {
-  stats_.samples += 1;
-  settle(errand.slot, 1);
+  void* out = s.memory.y + errand.position * options_.label_bytes;
+  if (options_.mix.classes > 0) out = &s.pairs.label(errand.position);
+  std::memcpy(out, label, static_cast<std::size_t>(options_.label_bytes));
 }
 
 // So many samples of a slot are missing no longer.

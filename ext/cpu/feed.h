@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "pairs.h"
 #include "source.h"
 
 namespace rn {
@@ -34,6 +35,7 @@ struct FeedOptions {
   u64 replace_key = 0;   // key of the replacements of damaged samples
   OnError on_error = OnError::RAISE;
   OutputSpec output{};
+  MixOptions mix{};  // y is then (classes) float32, and label_bytes those of the int64 class
 };
 
 struct SlotMemory {
@@ -111,6 +113,7 @@ class Feed {
     std::vector<Damage> damages;
     i64 error_position = -1, error_id = -1;
     std::string error;
+    Pairs pairs;
   };
   struct Item {
     int slot;
@@ -129,6 +132,8 @@ class Feed {
   bool render(const Errand& errand, Workbench& bench);
   void put_row(const Errand& errand, const void* row);
   void put_label(const Errand& errand, const void* label);
+  void pair_up(int slot, i64 position);
+  bool check_label(int slot, i64 position);
   void settle(int slot, i64 samples);
   void leave_errand(const Errand& errand);
   void finish(const Errand& errand);

@@ -3,6 +3,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "bind.h"
 #include "feed.h"
 #include "survey.h"
@@ -15,6 +17,9 @@ namespace py = pybind11;
 using Ids = py::array_t<i64, py::array::c_style | py::array::forcecast>;
 // (slot, position, id, read, attempt)
 using ErrandTuple = std::tuple<int, i64, i64, i64, int>;
+
+// (mixup, cutmix, p, key, classes)
+using MixTuple = std::tuple<float, float, float, u64, i64>;
 
 Errand errand_of(const ErrandTuple& t) {
   return {std::get<0>(t), std::get<1>(t), std::get<2>(t), std::get<3>(t), std::get<4>(t)};
@@ -33,7 +38,8 @@ std::shared_ptr<Feed> make_feed(std::shared_ptr<Source> source, const Program* p
                                 const std::vector<std::pair<u64, u64>>& slots, int workers,
                                 const std::string& on_error, i64 samples, i64 batch,
                                 i64 sample_bytes, i64 label_bytes, u64 labels, u64 augment_key,
-                                u64 replace_key, const std::tuple<i32, i32, int>& output) {
+                                u64 replace_key, const std::tuple<i32, i32, int>& output,
+                                const std::optional<MixTuple>& mix) {
   std::vector<SlotMemory> memory;
   for (const auto& [x, y] : slots)
     memory.push_back({reinterpret_cast<u8*>(x), reinterpret_cast<u8*>(y)});
@@ -48,6 +54,12 @@ std::shared_ptr<Feed> make_feed(std::shared_ptr<Source> source, const Program* p
   options.augment_key = augment_key;
   options.replace_key = replace_key;
   options.output = {std::get<0>(output), std::get<1>(output), std::get<2>(output)};
+  if (mix) {
+    if (program == nullptr || label_bytes != sizeof(i64))
+      throw py::value_error("mixing takes pictures with int64 classes");
+    const auto [mixup, cutmix, p, key, classes] = *mix;
+    options.mix = {{mixup, cutmix, p}, key, classes};
+  }
   return std::make_shared<Feed>(std::move(source), program, std::move(memory), options);
 }
 
@@ -130,7 +142,7 @@ void bind_loader(py::module_& m) {
            py::arg("slots"), py::arg("workers"), py::arg("on_error"), py::arg("samples"),
            py::arg("batch"), py::arg("sample_bytes"), py::arg("label_bytes"), py::arg("labels"),
            py::arg("augment_key"), py::arg("replace_key"), py::arg("output"),
-           py::keep_alive<1, 3>())
+           py::arg("mix") = py::none(), py::keep_alive<1, 3>())
       .def(
           "submit",
           [](Feed& f, int slot, const Ids& ids, u32 epoch) {

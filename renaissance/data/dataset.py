@@ -286,3 +286,8 @@ def check_labels(labels: Labels, num_classes: int, name: Any) -> None:
             f"{num_classes} classes it takes 0 to {num_classes - 1}. {bad.size} of {len(labels)} "
             "labels are outside"
         )
+
+
+def len_of(dataset: Any) -> int:
+    """len(), or 0 for what has none."""
+    return len(dataset) if hasattr(dataset, "__len__") else 0

@@ -13,13 +13,14 @@ import numpy.typing as npt
 import torch
 
 from renaissance.data.batch import Batch
-from renaissance.data.dataset import ArrayDataset, logger, optional
+from renaissance.data.dataset import ArrayDataset, len_of, logger, optional
 from renaissance.data.ledger import Ledger, per_image
+from renaissance.data.mix import Mix, plan_mix
 from renaissance.data.options import check_settings
 from renaissance.data.order import EpochIds, Order
 from renaissance.data.preview import bench, draw_batch, report_of
 from renaissance.data.program import Program, compile_program
-from renaissance.data.ring import SlotShape
+from renaissance.data.ring import SlotShape, picture_form
 from renaissance.data.stream import BatchStream, Position, StreamPlan
 from renaissance.data.supply import SampleSpec, Supply, supply_of
 from renaissance.data.workers import auto_workers
@@ -54,6 +55,8 @@ class Loader:
         workers: C++ threads; "auto" is what affinity and control groups allow, less one; 0 lets the
             calling thread do it.
         transforms: Applied in this order to uint8 pictures, see `renaissance.data`.
+        mix: `Mixup`, `CutMix` or both, done to pairs of neighbours in a finished batch of pictures;
+            y is then (N, num_classes) float32 probabilities.
         drop_last: Leave out the last batch when it is short.
         seed: Of order and transforms; None takes the task's.
         prefetch: Batches made ahead of the consumer, 0 to 64.
@@ -87,7 +90,9 @@ class Loader:
                 f'{type(dataset).__name__} a labels() method, or use on_error="replace"'
             )
         self._program = self._compile()
-        self._order = Order(self.num_samples, s.batch_size, s.shuffle, s.drop_last)
+        self._mix = plan_mix(s.mix, self._supply.label, repr(dataset)) if s.mix else None
+        unit = 2 if s.mix else 1  # pairs stay together
+        self._order = Order(self.num_samples, s.batch_size, s.shuffle, s.drop_last, unit)
         self._ledger = Ledger()
         self._position = Position()  # of the stream opened last
         self._has_said_seed = False
@@ -130,6 +135,10 @@ class Loader:
     @property
     def transforms(self) -> tuple[Any, ...]:
         return self.settings.transforms
+
+    @property
+    def mix(self) -> tuple[Mix, ...]:
+        return self.settings.mix
 
     @property
     def num_samples(self) -> int:
@@ -177,7 +186,8 @@ class Loader:
         if self._program is None:
             tensor_dtype = torch.from_numpy(np.empty(0, self._supply.dtype)).dtype
             return SampleSpec(self._supply.shape, tensor_dtype, self._supply.label)
-        return SampleSpec(self._program.shape, torch.float32, self._supply.label)
+        label = self._supply.label if self._mix is None else self._mix.label
+        return SampleSpec(self._program.shape, torch.float32, label)
 
     def stream(  # noqa: PLR0913  every one by keyword
         self,
@@ -207,10 +217,11 @@ class Loader:
         """
         if not 0 <= rank < world:
             raise ValueError(f"rank = {rank} of {world} is not allowed; it takes 0 to {world - 1}")
-        if self.batch_size % world:
+        share = 1 if world == 1 else world * self._order.unit
+        if self.batch_size % share:
             raise ValueError(
                 f"batch_size = {self.batch_size} is the size over all ranks and cannot be shared "
-                f"by {world}; it takes a multiple of {world}"
+                f"by {world}; it takes a multiple of {share}"
             )
         plan = self._plan(self.resolve_seed(seed), layout, dtype, channels, pin)
         plan = replace(
@@ -241,6 +252,7 @@ class Loader:
             prefetch=self.settings.prefetch,
             on_error=self.settings.on_error,
             damage_limit=self.damage_limit,
+            mix=self._mix,
         )
 
     def _open(self, plan: StreamPlan) -> BatchStream:
@@ -277,7 +289,7 @@ class Loader:
             return int(self.settings.seed)
         if seed is not None:
             return check_seed(seed)
-        if not self._has_said_seed and (self.shuffle or self.transforms):
+        if not self._has_said_seed and (self.shuffle or self.transforms or self.mix):
             self._has_said_seed = True
             logger.warning("the loader has no seed and no task gives one: 0 is used")
         return 0
@@ -297,6 +309,7 @@ class Loader:
             "seed": self.settings.seed,
             "on_error": self.settings.on_error,
             "transforms": [repr(transform) for transform in self.transforms],
+            **({"mix": [repr(mix) for mix in self.mix]} if self.mix else {}),
             "classes": None if self.classes is None else list(self.classes),
             "dataset": optional(self.dataset, "identity"),
         }
@@ -323,18 +336,24 @@ class Loader:
         return report_of(self, self._supply, self._program, self._ledger)
 
     def show_batch(
-        self, path: str | os.PathLike[str], *, epoch: int = 0, step: int = 0, count: int = 16
+        self,
+        path: str | os.PathLike[str],
+        *,
+        epoch: int = 0,
+        step: int = 0,
+        count: int = 16,
+        seed: int | None = None,
     ) -> None:
         """Writes a PNG of the first `count` pictures of a batch as the model sees them."""
         if self._program is None:
             raise ValueError(f"show_batch draws pictures; x is {self._supply.dtype} rows")
-        batch = self.batch_at(epoch, step)
+        batch = self.batch_at(epoch, step, seed=seed)
         draw_batch(path, batch, self._program, self.classes, count)
 
     def resident(self) -> Resident | None:
         """The data for a device that keeps it and runs the transforms itself, or None."""
         supply = self._supply
-        if supply.form != "pictures" or self._program is None or supply.x is None:
+        if supply.form != "pictures" or self._program is None or supply.x is None or self.mix:
             return None
         x = np.ascontiguousarray(supply.x).reshape(self.num_samples, *supply.shape)
         return Resident(x, supply.labels, self._program, self._ids)
@@ -352,10 +371,10 @@ class Loader:
 
     def _compile(self) -> Program | None:
         if not self._supply.is_picture:
-            if self.transforms:
+            if self.transforms or self.mix:
                 raise TypeError(
-                    f"transforms work on uint8 pictures; x is {self._supply.dtype} of shape "
-                    f"{self._supply.shape}, which passes untouched. Pass uint8 (N, H, W[, C])"
+                    f"transforms and mix work on uint8 pictures; x is {self._supply.dtype} of "
+                    f"shape {self._supply.shape}, which passes untouched. Pass uint8 (N, H, W[, C])"
                 )
             return None
         height, width, channels = self._supply.shape
@@ -375,25 +394,7 @@ class Loader:
         y_shape, y_dtype = (None, torch.int64) if label is None else (label.shape, label.dtype)
         if self._program is None:
             return SlotShape(batch, spec.shape, spec.dtype, y_shape, y_dtype, pin=pin), (0, 0, 0)
-        if layout not in ("nchw", "nhwc"):
-            raise ValueError(f"layout = {layout!r} is not allowed; it takes 'nchw' or 'nhwc'")
-        if dtype not in _DTYPES:
-            raise ValueError(
-                f"dtype = {dtype} is not allowed; it takes torch.float32, bfloat16 or float16"
-            )
-        wide = spec.shape[0] if channels is None else channels
-        if wide < spec.shape[0]:
-            raise ValueError(f"channels = {wide} is below the pictures' {spec.shape[0]}")
-        output = (_DTYPES[dtype], int(layout == "nhwc"), wide)
-        shape = SlotShape(
-            batch, (wide, *spec.shape[1:]), dtype, y_shape, y_dtype, layout == "nhwc", pin
-        )
+        output = picture_form(layout, dtype, channels, spec.shape[0])
+        x_shape = (output[2], *spec.shape[1:])
+        shape = SlotShape(batch, x_shape, dtype, y_shape, y_dtype, layout == "nhwc", pin)
         return shape, output
-
-
-_DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-
-
-def len_of(dataset: Any) -> int:
-    """len(), or 0 for what has none."""
-    return len(dataset) if hasattr(dataset, "__len__") else 0

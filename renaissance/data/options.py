@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pydantic
 
+from renaissance.data.mix import as_mixes
 from renaissance.data.workers import MAX_WORKERS
 from renaissance.random import check_seed
 from renaissance.settings import SettingsModel, explain, strict, unknown_name
@@ -26,6 +27,7 @@ class LoaderSettings(SettingsModel):
     shuffle: strict(bool) = False  # type: ignore[valid-type]
     workers: Literal["auto"] | strict(int) = "auto"  # type: ignore[valid-type]
     transforms: tuple[Any, ...] = ()
+    mix: tuple[Any, ...] = ()
     drop_last: strict(bool) = False  # type: ignore[valid-type]
     seed: strict(int) | None = None  # type: ignore[valid-type]
     prefetch: strict(int) = pydantic.Field(2, ge=0, le=64)  # type: ignore[valid-type]
@@ -52,10 +54,18 @@ def check_settings(given: dict[str, Any]) -> LoaderSettings:
         given["device_cache"] = "on" if given["device_cache"] else "off"
     if isinstance(given.get("transforms"), list):
         given["transforms"] = tuple(given["transforms"])
+    if "mix" in given:
+        given["mix"] = as_mixes(given["mix"])
     try:
         settings = LoaderSettings(**given)
     except pydantic.ValidationError as error:
         raise explain("Loader", error, LoaderSettings) from None
+    _check_values(settings)
+    return settings
+
+
+def _check_values(settings: LoaderSettings) -> None:
+    """What the types of single settings do not say."""
     if settings.workers != "auto" and not 0 <= settings.workers <= MAX_WORKERS:
         raise ValueError(
             f'Loader: workers = {settings.workers} is not allowed; it takes "auto" or 0 to '
@@ -63,4 +73,7 @@ def check_settings(given: dict[str, Any]) -> LoaderSettings:
         )
     if settings.seed is not None:
         check_seed(settings.seed)
-    return settings
+    if settings.mix and settings.device_cache == "on":
+        raise ValueError(
+            "device_cache='on' is not allowed with mix, which the workers do; leave it at 'auto'"
+        )

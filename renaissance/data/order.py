@@ -20,13 +20,14 @@ class Order:
 
     Batch k is positions [k * batch_size, (k + 1) * batch_size) of the epoch's permutation; the last
     one may be shorter. A rank takes its slice of the same global batch, so order and contents do
-    not depend on how many ranks there are.
+    not depend on how many ranks there are; `unit` neighbours stay on one rank.
     """
 
     num_samples: int
     batch_size: int
     shuffle: bool
     drop_last: bool
+    unit: int = 1
 
     @property
     def steps(self) -> int:
@@ -50,11 +51,12 @@ class Order:
     def ids(self, permutation: EpochIds, step: int, rank: int = 0, world: int = 1) -> Ids:
         """Data-set indices of this rank's part of batch `step`, int64.
 
-        A batch of m samples is cut at positions rank * m // world.
+        A batch of m units (the last may be short) is cut at units rank * m // world.
         """
         batch = self.batch_of(step)
-        count = batch.stop - batch.start
-        part = slice(batch.start + rank * count // world, batch.start + (rank + 1) * count // world)
+        units = -(-(batch.stop - batch.start) // self.unit)
+        first, end = (batch.start + r * units // world * self.unit for r in (rank, rank + 1))
+        part = slice(min(first, batch.stop), min(end, batch.stop))
         if permutation is None:
             return np.arange(part.start, part.stop, dtype=np.int64)
         return permutation[part]

@@ -50,6 +50,8 @@ def report_of(loader: Loader, supply: Supply, program: Program | None, ledger: L
         lines.append(TORCH_NOTE)
     if program is not None:
         lines += ["  " + line for line in program.to_text().splitlines()]
+    if loader.mix:
+        lines.append(f"pairs of neighbours mixed by {' or '.join(map(repr, loader.mix))}")
     if ledger.damaged:
         lines.append(f"{len(ledger.damaged)} damaged samples ({loader.settings.on_error}):")
         lines += [_damage(supply, *entry) for entry in sorted(ledger.damaged.items())[:_LISTED]]
@@ -134,7 +136,13 @@ def _levels(x: npt.NDArray[np.float32], program: Program) -> npt.NDArray[np.uint
 
 
 def _caption(batch: Batch, k: int, classes: tuple[str, ...] | None) -> str:
-    label: Any = "" if batch.y is None else batch.y[k]
-    if classes is not None and np.ndim(label) == 0 and batch.y is not None:
+    """The class, or the two most probable ones of a mixed sample; other targets as they are."""
+    if batch.y is None:
+        return ""
+    label: Any = batch.y[k]
+    if classes is None or np.shape(label) not in ((), (len(classes),)):
+        return str(label)[:20]
+    if np.ndim(label) == 0:
         return str(classes[int(label)])
-    return str(label)[:20]
+    parts = [c for c in np.argsort(-label, kind="stable")[:2] if label[c] > 0]
+    return " ".join(f"{classes[c]} {label[c]:.2f}" for c in parts)

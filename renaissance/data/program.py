@@ -82,7 +82,7 @@ def compile_program(
         if isinstance(transform, Mix):
             raise ValueError(
                 f"{transform!r} mixes finished batches and is no part of a picture's program; "
-                "apply it with mix_batch (renaissance.data.mix)"
+                f"give it to the loader as mix={transform!r}"
             )
         if not isinstance(transform, Transform):
             raise TypeError(

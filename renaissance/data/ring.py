@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
+#: Types of pictures, as ``Dtype`` of convert.h numbers them.
+DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
 
 @dataclass(frozen=True)
 class SlotShape:
@@ -48,6 +51,27 @@ class SlotShape:
     @property
     def label_bytes(self) -> int:
         return 0 if self.y_shape is None else _bytes(self.y_shape, self.y_dtype)
+
+
+def picture_form(
+    layout: str, dtype: torch.dtype, channels: int | None, own: int
+) -> tuple[int, int, int]:
+    """(dtype, layout, channels) of pictures in a slot: ``OutputSpec`` of program.h.
+
+    Args:
+        layout, dtype, channels: See `Loader.stream`.
+        own: Channels of the pictures themselves.
+    """
+    if layout not in ("nchw", "nhwc"):
+        raise ValueError(f"layout = {layout!r} is not allowed; it takes 'nchw' or 'nhwc'")
+    if dtype not in DTYPES:
+        raise ValueError(
+            f"dtype = {dtype} is not allowed; it takes torch.float32, bfloat16 or float16"
+        )
+    wide = own if channels is None else channels
+    if wide < own:
+        raise ValueError(f"channels = {wide} is below the pictures' {own}")
+    return DTYPES[dtype], int(layout == "nhwc"), wide
 
 
 def _bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:

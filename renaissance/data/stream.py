@@ -14,12 +14,15 @@ from renaissance.data.batch import Batch as Batch
 from renaissance.data.batch import DamagedSample
 from renaissance.data.errands import Errands
 from renaissance.data.ledger import Ledger, per_image
+from renaissance.data.mix import MixPlan
 from renaissance.data.order import EpochIds, Order
 from renaissance.data.ring import Ring, SlotShape
 from renaissance.data.supply import Supply
 from renaissance.random import AUGMENT, REPLACE, derive
 
 SLICE_SECONDS = 0.05  # how long C++ may wait or work before Python looks for Ctrl-C
+
+CLASS_BYTES = 8  # of a class number, int64
 
 KEPT = 2  # batches that an iterator leaves valid: the latest and the one before
 
@@ -36,6 +39,7 @@ class StreamPlan:
     prefetch: int
     on_error: str
     damage_limit: int
+    mix: MixPlan | None = None
     rank: int = 0
     world: int = 1
 
@@ -67,7 +71,7 @@ class BatchStream:
         self._supply, self._plan, self._ledger = supply, plan, ledger
         self._epoch_ids = epoch_ids
         self._ring = Ring(plan.prefetch + KEPT, plan.shape)
-        labels = supply.labels
+        labels, mix = supply.labels, plan.mix
         self._feed = _native.Feed(
             source=supply.native_source(),
             program=program,
@@ -77,11 +81,12 @@ class BatchStream:
             samples=supply.num_samples,
             batch=plan.shape.batch,
             sample_bytes=plan.shape.sample_bytes,
-            label_bytes=plan.shape.label_bytes,
+            label_bytes=plan.shape.label_bytes if mix is None else CLASS_BYTES,
             labels=0 if labels is None else labels.ctypes.data,
             augment_key=derive(plan.seed, AUGMENT),
             replace_key=derive(plan.seed, REPLACE),
             output=plan.output,
+            mix=None if mix is None else mix.native(plan.seed),
         )
         self._errands = Errands(self._feed, supply)
         self._bench = _native.Workbench()
