@@ -96,8 +96,8 @@ def refuse(mark: Mark, path: str, what: str) -> NoReturn:
 
 def problem(mark: Mark, path: str, what: str) -> str:
     """``FILE:line:col: path: what``, on one line whatever was typed."""
-    place = f"{mark}: {path}: " if path else f"{mark}: "
-    return place + " ".join(what.split())
+    place = f"{path}: {what}" if path else what
+    return f"{mark}: " + " ".join(place.split())
 
 
 # ------------------------------------------------------------------------------------- reading

@@ -422,6 +422,15 @@ def read_or_refuse(text):
             assert re.match(r"x\.yaml:\d+:\d+: \S", line), line
 
 
+@pytest.mark.parametrize("key", ["\r", "a\nb", "\u2028"])
+def test_a_key_with_a_line_break_is_refused_on_one_line(key):
+    text = yaml.safe_dump(yaml.safe_load(BASE) | {"data": {key: None}})
+    with pytest.raises(ConfigError) as found:
+        experiment_of(parse_text(text, Source("x.yaml", Path.cwd())))
+    lines = str(found.value).splitlines()
+    assert len(lines) == 2 and all(line.startswith("x.yaml:") for line in lines)
+
+
 WORDS = """010|1e-3|yes|null|[]|{}|[1, 2]|{type: sgd}|-1|1.5|'x'|x|{a: b}|!!x y|*a|{type: [1]}|
 1e999|[[[[1]]]]|18446744073709551616"""
 WORDS = [word.strip() for word in WORDS.split("|")]
