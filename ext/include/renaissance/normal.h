@@ -35,6 +35,19 @@ RN_HD float log_of(float x) {
   return (m + y) + e * 0.693359375f;
 }
 
+// Sine and cosine of t radians, at most an eighth of a turn either way.
+RN_HD void sincos_octant(float t, float* sine, float* cosine) {
+  const float z = t * t;
+  float s = -1.9515295891e-4f;
+  s = s * z + 8.3321608736e-3f;
+  s = s * z - 1.6666654611e-1f;
+  *sine = s * z * t + t;
+  float c = 2.443315711809948e-5f;
+  c = c * z - 1.388731625493765e-3f;
+  c = c * z + 4.166664568298827e-2f;
+  *cosine = c * z * z - 0.5f * z + 1.0f;
+}
+
 // Sine and cosine of 2 pi turn / 2^24, for turn in [0, 2^24).
 RN_HD void sincos_turn(u32 turn, float* sine, float* cosine) {
   const u32 octant = turn >> 21;
@@ -42,15 +55,8 @@ RN_HD void sincos_turn(u32 turn, float* sine, float* cosine) {
   const bool odd = octant & 1u;
   if (odd) rest = 0x200000u - rest;
   const float t = static_cast<float>(rest) * (0.78539816339744831f / 2097152.0f);
-  const float z = t * t;
-  float s = -1.9515295891e-4f;
-  s = s * z + 8.3321608736e-3f;
-  s = s * z - 1.6666654611e-1f;
-  s = s * z * t + t;
-  float c = 2.443315711809948e-5f;
-  c = c * z - 1.388731625493765e-3f;
-  c = c * z + 4.166664568298827e-2f;
-  c = c * z * z - 0.5f * z + 1.0f;
+  float s, c;
+  sincos_octant(t, &s, &c);
   const float a = odd ? c : s;
   const float b = odd ? s : c;
   switch (octant >> 1) {

@@ -38,15 +38,8 @@ RN_HD float exp_of(float x) {
 RN_HD void sincos_degrees(float degrees, float* sine, float* cosine) {
   const float quarter = round_even(degrees / 90.0f);
   const float t = (degrees - quarter * 90.0f) * 0.017453292519943295f;
-  const float z = t * t;
-  float s = -1.9515295891e-4f;
-  s = s * z + 8.3321608736e-3f;
-  s = s * z - 1.6666654611e-1f;
-  s = s * z * t + t;
-  float c = 2.443315711809948e-5f;
-  c = c * z - 1.388731625493765e-3f;
-  c = c * z + 4.166664568298827e-2f;
-  c = c * z * z - 0.5f * z + 1.0f;
+  float s, c;
+  sincos_octant(t, &s, &c);
   switch (static_cast<i32>(quarter) & 3) {
     case 0: *sine = s; *cosine = c; break;
     case 1: *sine = c; *cosine = -s; break;
