@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-from tqdm.std import tqdm as TerminalBar
+from renaissance.bars import bar_class, in_notebook
 
 #: A bar redraws at most this often, in seconds; in a file (verbose=1 there) it is a line each time.
 REDRAW_SECONDS, REDRAW_SECONDS_IN_FILE = 0.1, 10.0
@@ -36,13 +36,6 @@ def resolve_verbose(verbose: object, stream: TextIO | None = None) -> int:
         f"verbose = {verbose!r} is not allowed; it takes 0 (silent), 1 (a bar), 2 (a line an "
         "epoch) or 'auto'"
     )
-
-
-def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def make_progress(
@@ -240,16 +233,6 @@ class BarProgress(Progress):
     def _show(self, *parts: str) -> None:
         self._shown = "  ".join(part for part in parts if part)
         self._bar.set_postfix_str(self._shown, refresh=False)
-
-
-def bar_class() -> type[Any]:
-    """tqdm's bar for here, without the thread that watches it."""
-    base: type[Any] = TerminalBar
-    if in_notebook():
-        from tqdm.auto import tqdm as notebook_bar
-
-        base = notebook_bar
-    return type("Bar", (base,), {"monitor_interval": 0})
 
 
 def values(logs: Mapping[str, float]) -> list[str]:

@@ -18,6 +18,7 @@ ROWS = [
         "jsontext",
         "yamltree",
         "tables",
+        "bars",
         "figures picture",
     ],
     ["memory layout segments survey binding bound arena"],

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from renaissance import _native
+from renaissance.bars import open_bar
 from renaissance.data.images import decode
 from renaissance.data.index import index_folder
 from renaissance.data.supply import file_source
@@ -21,8 +21,6 @@ _CHUNK = 512  # files between two looks at Ctrl-C and two moves of the progress 
 _DAMAGED, _FOREIGN, _OTHER_SIZE = 0, 1, 2
 
 MOST_BYTES = 1 << 29  # decoded pictures that in_memory="auto" keeps
-
-BAR_SECONDS = 1.0  # a progress line appears when it takes longer
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def _survey(
     height, width = (0, 0) if out is None else out.shape[1:3]
     address = 0 if out is None else out.ctypes.data
     threads = available_cpus()
-    with tqdm(total=len(paths), desc=what, unit=" files", delay=BAR_SECONDS, leave=False) as bar:
+    with open_bar(len(paths), what) as bar:
         for begin in range(0, len(paths), _CHUNK):
             end = min(begin + _CHUNK, len(paths))
             for id, kind, text in _native.survey(

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from renaissance.bars import open_bar
+
 logger = logging.getLogger("renaissance")
 
 #: Names of picture files; what a file really is, its first bytes say.
@@ -107,11 +109,13 @@ def _listed(
     present = set(names)
     paths: list[str] = []
     labels: list[int] = []
-    for number, name in enumerate(known):
-        if name in present:
-            files = sorted(scan.files(name), key=os.fsencode)
-            paths += files
-            labels += [number] * len(files)
+    with open_bar(len(known), "indexing", "classes") as bar:
+        for number, name in enumerate(known):
+            if name in present:
+                files = sorted(scan.files(name), key=os.fsencode)
+                paths += files
+                labels += [number] * len(files)
+            bar.update(1)
     return paths, np.asarray(labels, np.int64)
 
 
