@@ -94,10 +94,14 @@ class Built:
             fill(self.memory.view("W", name), rule, seed, name, device=device)
         self.initialised = len(self.fills[1])
         self.memory.reset_statistics()
-        for letter in self.moment_regions:
-            self.memory.region(letter).zero_()
+        self.restart_moments()
         self.memory.refresh()
         self.memory.restart_average()
+
+    def restart_moments(self) -> None:
+        """M = V = 0, where the plan has them."""
+        for letter in self.moment_regions:
+            self.memory.region(letter).zero_()
 
     def verify(self) -> None:
         """Bring back tensors that have left their regions; see `Memory.verify`."""

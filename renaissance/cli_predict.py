@@ -11,7 +11,6 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from renaissance import snapshot
 from renaissance.cli_arguments import PASS_OVERRIDES, find_run, read_experiment, takes_run
 from renaissance.config import Experiment, made
 from renaissance.data.index import EXTENSIONS
@@ -116,9 +115,6 @@ def trained(experiment: Experiment, place: Path, loader: Loader) -> Task:
     if loader.sample_spec().label is not None:
         task.data(loader, loader)
     task.init("keep").compile(report="none").load(checkpoint.path, weights_only=True)
-    built = task.require()
-    if built.has_ema:
-        checkpoint.file("ema").load_into(snapshot.files_of(built)["ema"])
     return task
 
 

@@ -116,8 +116,7 @@ def _load(
 ) -> None:
     built = task.require()
     if weights_only:
-        snapshot.load_model(built, checkpoint)
-        built.memory.restart_average()
+        snapshot.load_weights(built, checkpoint)
         states: list[dict[str, Any]] = []
     else:
         states = snapshot.restore(task, checkpoint, allow)

@@ -12,7 +12,7 @@ import copy
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from renaissance import nn as layers
 from renaissance.binding import Link, link_of
-from renaissance.checkpoint import Checkpoint
+from renaissance.checkpoint import STATE, SUFFIX, Checkpoint
+from renaissance.identity import IDENTITY, compare, identity_of
 from renaissance.options import Horizon
-from renaissance.scalars import STATE
+from renaissance.scalars import STATE as COUNTERS
 from renaissance.survey import COUNTER
 from renaissance.tensorfile import TensorSpec
 
@@ -32,19 +33,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("renaissance")
 
-#: What a resume compares, and what is lost when a difference is allowed.
-IDENTITY: Mapping[str, str] = {
-    "seed": "order, pixels and masks",
-    "data": "the order and the pixels of the run",
-    "recipe": "equality with the unbroken run",
-    "plan": "equality with the unbroken run",
-    "environment": "equal bits (other threads, precision or determinism)",
-}
-
 _FIELDS: Mapping[str, Any] = {
     "name": str,
     "position": {"epoch": int, "step": int, "attempted": int},
-    "counters": {name: float if name == "loss_scale" else int for name in STATE},
+    "counters": {name: float if name == "loss_scale" else int for name in COUNTERS},
     "sums": {"names": list, "epoch": list},
     "open_epoch": dict,
     "generator": {"seed": str, "offset": str},
@@ -100,40 +92,11 @@ def state_of(task: Task, callbacks: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def identity_of(task: Task) -> dict[str, Any]:
-    """What makes a run this run: JSON, compared entry by entry on resume."""
-    recipe, built = task.settings, task.require()
-    return {
-        "seed": str(task.seed),
-        "data": None if recipe.train is None else recipe.train.identity(),
-        "recipe": recipe.identity(),
-        "plan": built.plan.hash(),
-        "environment": {
-            "precision": task.precision.name,
-            "deterministic": task.deterministic,
-            "threads": task.threads,
-            "device": task.device.type,
-        },
-    }
-
-
-def differences(now: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, str]:
-    """Entry of the identity -> what differs, in words."""
-    found = {}
-    for name in IDENTITY:
-        a, b = now[name], then[name]
-        if a == b:
-            continue
-        if isinstance(a, dict) and isinstance(b, dict):
-            keys = [k for k in {**a, **b} if a.get(k) != b.get(k)]
-            found[name] = "; ".join(f"{k}: {b.get(k)!r} then, {a.get(k)!r} now" for k in keys)
-        else:
-            found[name] = f"{b!r} then, {a!r} now"
-    return found
-
-
 def restore(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> list[dict[str, Any]]:
     """Put a checkpoint's whole state into the task; returns the callbacks' states.
+
+    Where another recipe or plan was allowed, moments, averages and metric sums that the checkpoint
+    has not got start afresh, and those that the task has no use for are left out; both are said.
 
     Raises:
         CheckpointError: Something is missing, misshapen or of another type.
@@ -142,24 +105,62 @@ def restore(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> list[
     built = task.require()
     state = checkpoint.state
     checkpoint.check_state(_FIELDS)
-    _compare(task, checkpoint, allow)
-    names = list(built.executor.tally.names)
-    if state["sums"]["names"] != names or len(state["sums"]["epoch"]) != 2 * len(names):
-        checkpoint.refuse(f"state.json: sums of {state['sums']['names']}, this task has {names}")
     expected = files_of(built)
-    missing = sorted(set(expected) - set(checkpoint.files))
-    if missing:
-        checkpoint.refuse(f"{missing[0]}.safetensors is missing")
-    for name, tensors in expected.items():
-        checkpoint.file(name).check({k: TensorSpec.of(t) for k, t in tensors.items()})
+    specs = {name: _specs(tensors) for name, tensors in expected.items()}
+    checkpoint.file("model").check(specs["model"])
+    changed = compare(task, checkpoint, allow)
+    may_differ = bool(changed & {"recipe", "plan"})
+    beside = [name for name in ("optimizer", "ema") if name in specs or name in checkpoint.files]
+    fitting = [name for name in beside if _fits(checkpoint, name, specs.get(name), may_differ)]
+    sums = _sums(state["sums"], built.executor.tally.names, checkpoint, may_differ)
     # Counters first: num_batches_tracked is stored as its distance from the counter in S.
     built.updater.scalars.load_state(state["counters"])
     load_model(built, checkpoint)
-    for name in set(expected) - {"model"}:
+    built.restart_moments()
+    built.memory.restart_average()
+    for name in fitting:
         checkpoint.file(name).load_into(expected[name])
-    built.executor.tally.load("epoch", state["sums"]["epoch"])
+    built.executor.tally.load("epoch", sums)
     _restore_host(task, state)
     return list(state["callbacks"])
+
+
+def _specs(tensors: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
+    return {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
+
+
+def _fits(
+    checkpoint: Checkpoint, name: str, wanted: Mapping[str, TensorSpec] | None, may_differ: bool
+) -> bool:
+    """Whether a tensor file is to be loaded; refuses one that does not fit, or says so."""
+    what = {"optimizer": "moments", "ema": "averages"}[name]
+    if wanted is None:
+        if not may_differ:
+            checkpoint.refuse(f"{name}{SUFFIX} is not part of this run")
+        logger.warning("resume: the checkpoint's %s are left out, this run has none", what)
+        return False
+    if not may_differ:
+        checkpoint.file(name).check(wanted)
+        return True
+    if name in checkpoint.files and not checkpoint.file(name).misfits(wanted):
+        return True
+    logger.warning("resume: the checkpoint has other %s; this run's start afresh", what)
+    return False
+
+
+def _sums(
+    stored: Mapping[str, Any], names: Sequence[str], checkpoint: Checkpoint, may_differ: bool
+) -> list[float]:
+    """The running epoch's sums in the order of this task's metrics, (sum, count) of each."""
+    pairs = dict(zip(stored["names"], zip(stored["epoch"][0::2], stored["epoch"][1::2])))
+    if len(stored["epoch"]) != 2 * len(stored["names"]):
+        checkpoint.refuse(f"{STATE}: {len(stored['epoch'])} sums of {stored['names']}")
+    if stored["names"] != list(names):
+        text = f"sums of {stored['names']}, this task has {list(names)}"
+        if not may_differ:
+            checkpoint.refuse(f"{STATE}: {text}")
+        logger.warning("resume: %s; those of this epoch start here", text)
+    return [value for name in names for value in pairs.get(name, (0.0, 0.0))]
 
 
 def _restore_host(task: Task, state: Mapping[str, Any]) -> None:
@@ -174,24 +175,47 @@ def _restore_host(task: Task, state: Mapping[str, Any]) -> None:
     task.best = dict(state["best"])
 
 
-def _compare(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> None:
-    unknown = sorted(set(allow) - set(IDENTITY))
-    if unknown:
-        raise ValueError(f"allow = {unknown[0]!r} is not known; it takes {', '.join(IDENTITY)}")
-    found = differences(identity_of(task), checkpoint.state["identity"])
-    for name, what in found.items():
-        if name not in allow:
-            raise ValueError(
-                f"checkpoint {checkpoint.path}: another {name} ({what}). Resuming would lose "
-                f"{IDENTITY[name]}; allow it with allow=[{name!r}], or load weights only"
-            )
-        logger.warning("resume: another %s (%s); lost: %s", name, what, IDENTITY[name])
-
-
 def load_model(built: Built, checkpoint: Checkpoint) -> None:
-    """Weights and buffers of a checkpoint into the module, strictly."""
-    tensors = checkpoint.file("model").read_all()
-    built.module.load_state_dict(tensors, strict=True)
+    """Weights and buffers of a checkpoint into the module, which has been checked to fit."""
+    built.module.load_state_dict(checkpoint.file("model").read_all(), strict=True)
+
+
+def load_weights(built: Built, checkpoint: Checkpoint) -> None:
+    """Weights, buffers and their average, and nothing else; all or nothing.
+
+    An average that the checkpoint has not got starts at the weights.
+
+    Raises:
+        CheckpointError: An entry is missing, too many, misshapen or of another type.
+    """
+    expected = files_of(built)
+    checkpoint.file("model").check(_specs(expected["model"]))
+    has_average = built.has_ema and "ema" in checkpoint.files
+    if has_average:
+        checkpoint.file("ema").check(_specs(expected["ema"]))
+    load_model(built, checkpoint)
+    built.memory.restart_average()
+    if has_average:
+        checkpoint.file("ema").load_into(expected["ema"])
+
+
+def copy_weights(built: Built) -> dict[str, dict[str, Tensor]]:
+    """Weights, buffers and their average on the host, for `put_weights`."""
+    files = files_of(built)
+    return {
+        name: {key: tensor.cpu().clone() for key, tensor in files[name].items()}
+        for name in ("model", "ema")
+        if name in files
+    }
+
+
+def put_weights(built: Built, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """Put back what `copy_weights` gave; without an average there, it starts at the weights."""
+    built.module.load_state_dict(weights["model"])
+    built.memory.restart_average()
+    if built.has_ema and "ema" in weights:
+        for name, target in files_of(built)["ema"].items():
+            target.copy_(weights["ema"][name])
 
 
 def export_module(built: Built) -> nn.Module:

@@ -233,7 +233,8 @@ class Task(Told):
             **options: ``validation_freq=1`` (n epochs, or ("step", n)), ``steps_per_epoch=None``,
                 ``log_every=50`` steps, ``checkpoint="epoch"`` (or n steps, "10min", None),
                 ``keep=3`` checkpoints, ``resume=False`` ("auto" or a path), ``horizon=None``
-                ("keep" or "stretch", for an ``epochs`` beyond the schedule's).
+                ("keep" or "stretch", for an ``epochs`` beyond the schedule's), ``allow=()``
+                (differences that a resume accepts; see `load`).
 
         Returns:
             The task's `History`; also at ``task.history``.
@@ -407,20 +408,28 @@ class Task(Told):
 
         Args:
             folder: A checkpoint, a pointer file, or a run folder (its newest intact one).
-            weights_only: Leave moments, counters, history and position alone.
+            weights_only: Leave moments, counters, history and position alone. Whatever else the
+                run was, its weights need to fit; the average of a task with `ema` is loaded too,
+                and starts at the weights where the checkpoint has none.
             allow: Differences to accept by name: "seed", "data", "recipe", "plan", "environment".
+                Moments and averages that then do not fit start afresh, which is said.
+
+        Raises:
+            CheckpointError: It is damaged, incomplete, or its tensors do not fit; nothing is
+                loaded then.
+            ValueError: The run differs in something not allowed by name.
         """
         with self.switches():
             resume.load(self, folder, weights_only=weights_only, allow=allow)
         return self
 
-    def snapshot_weights(self) -> dict[str, Tensor]:
-        """Weights and buffers on the host, for `restore_weights`."""
-        return {name: t.detach().cpu().clone() for name, t in self.model.state_dict().items()}
+    def snapshot_weights(self) -> dict[str, dict[str, Tensor]]:
+        """Weights, buffers and their average if there is one, on the host."""
+        return snapshot.copy_weights(self.require())
 
-    def restore_weights(self, weights: Mapping[str, Tensor]) -> None:
+    def restore_weights(self, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Put back what `snapshot_weights` gave."""
-        self.model.load_state_dict(weights)
+        snapshot.put_weights(self.require(), weights)
 
     def observe(self, logs: Mapping[str, float]) -> None:
         """Let ReduceLROnPlateau see an epoch's logs."""

@@ -227,6 +227,12 @@ class TensorFile(Mapping[str, TensorSpec]):
             CheckpointError: With the file and every name that does not fit (the first few spelled
                 out).
         """
+        problems = self.misfits(expected)
+        if problems:
+            raise self.refusal(listing(problems))
+
+    def misfits(self, expected: Mapping[str, TensorSpec]) -> list[str]:
+        """What `check` would refuse, one line for each entry."""
         problems = [f"{name!r} is missing" for name in expected if name not in self.specs]
         problems += [f"{name!r} is not part of this run" for name in self if name not in expected]
         problems += [
@@ -234,8 +240,7 @@ class TensorFile(Mapping[str, TensorSpec]):
             for name, spec in expected.items()
             if name in self.specs and self[name] != spec
         ]
-        if problems:
-            raise self.refusal(listing(problems))
+        return problems
 
     def refusal(self, what: str) -> CheckpointError:
         return CheckpointError(f"checkpoint {self.path.parent}: {self.path.name}: {what}")

@@ -42,6 +42,7 @@ ROWS = [
         "build",
         "evaluation",
         "options",
+        "identity",
         "snapshot",
         "resume",
         "rundir",

@@ -86,6 +86,14 @@ def test_stopped_and_resumed_equals_unbroken(precision, tmp_path):
         assert facts(second) == facts(unbroken), f"stopped after step {stop}"
 
 
+def test_a_checkpoint_before_the_first_step_is_one_too(tmp_path):
+    place, unbroken = make().save(tmp_path / "c"), make()
+    unbroken.fit(epochs=1, verbose=0)
+    resumed = make()
+    resumed.fit(epochs=1, verbose=0, resume=place)
+    assert facts(resumed) == facts(unbroken)
+
+
 def test_plateau_resumes(tmp_path):
     plateau = rn.ReduceLROnPlateau(base_lr=0.05, patience=1, factor=0.5, threshold=0.5)
     unbroken = make(scheduler=plateau)

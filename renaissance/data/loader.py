@@ -96,6 +96,7 @@ class Loader:
         self._ledger = Ledger()
         self._position = Position()  # of the stream opened last
         self._has_said_seed = False
+        self._data_identity: dict[str, Any] | None = None
         self._kept_order: tuple[tuple[int, int], EpochIds] | None = None
 
     @classmethod
@@ -300,7 +301,12 @@ class Loader:
         return max(16, self.num_samples // 100) if limit is None else int(limit)
 
     def identity(self) -> dict[str, Any]:
-        """What a resumed run must find again, as JSON."""
+        """What a resumed run must find again, as JSON.
+
+        The data set is asked once: it may digest all of its data, and every checkpoint wants this.
+        """
+        if self._data_identity is None:
+            self._data_identity = optional(self.dataset, "identity")
         return {
             "num_samples": self.num_samples,
             "batch_size": self.batch_size,
@@ -311,7 +317,7 @@ class Loader:
             "transforms": [repr(transform) for transform in self.transforms],
             **({"mix": [repr(mix) for mix in self.mix]} if self.mix else {}),
             "classes": None if self.classes is None else list(self.classes),
-            "dataset": optional(self.dataset, "identity"),
+            "dataset": self._data_identity,
         }
 
     def stats(self) -> dict[str, float]:
