@@ -120,6 +120,11 @@ class Layout:
 
     def hash(self) -> str:
         """SHA-256 of `to_dict`, hexadecimal; the same in every process."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> str:
+        """Worked out once: every checkpoint has it."""
         text = json.dumps({"format": 1, **self.to_dict()}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 

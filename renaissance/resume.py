@@ -34,15 +34,18 @@ class Checkpoints:
     def __init__(self, task: Task, callbacks: CallbackList, keep: int | None) -> None:
         self._task, self._callbacks = task, callbacks
         run_dir = task.run_dir
-        self._saver = None if run_dir is None else Saver(run_dir / CHECKPOINTS, keep=keep)
+        self._saver: Saver | None = None
+        if run_dir is not None:
+            self._saver = Saver(run_dir / CHECKPOINTS, keep=keep)
+            self._memory = snapshot.HostCopy(snapshot.files_of(task.require()))
 
     def save(self, *, best: bool = False, wait: bool = False) -> Path | None:
         """Start writing the task's state as it is now; with `wait` return after the commit."""
         if self._saver is None:
             return None
         built = self._task.require()
-        self._saver.wait()
-        copies = snapshot.host_copy(snapshot.files_of(built))
+        self._saver.wait()  # its copy is written: the memory is free
+        copies = self._memory.take(snapshot.files_of(built))
         state = snapshot.state_of(self._task, self._callbacks.state_dict())
         step = self._task.position.attempted
         return self._saver.save(step, copies, state, best=best, wait=wait)
@@ -55,10 +58,11 @@ class Checkpoints:
 
 def save(task: Task, folder: str | os.PathLike[str]) -> Path:
     """Write one checkpoint and return after its commit."""
-    copies = snapshot.host_copy(snapshot.files_of(task.require()))()
+    files = snapshot.files_of(task.require())
+    copies = snapshot.HostCopy(files).take(files)
     running = task.running_callbacks
     states = task.callback_states if running is None else running.state_dict()
-    return write_checkpoint(folder, copies, snapshot.state_of(task, states))
+    return write_checkpoint(folder, copies(), snapshot.state_of(task, states))
 
 
 def load(

@@ -270,31 +270,46 @@ def state_hash(built: Built) -> str:
     return digest.hexdigest()
 
 
-def host_copy(
-    files: Mapping[str, Mapping[str, Tensor]],
-) -> Callable[[], dict[str, dict[str, Tensor]]]:
-    """A consistent copy on the host, started now; the function waits for it and returns it."""
-    copies: dict[str, dict[str, Tensor]] = {}
-    event = None
-    for name, tensors in files.items():
-        copies[name] = {}
-        for key, tensor in tensors.items():
-            target = torch.empty_like(
-                tensor,
-                device="cpu",
-                memory_format=torch.contiguous_format,
-                pin_memory=tensor.is_cuda,
-            )
-            target.copy_(tensor, non_blocking=tensor.is_cuda)
-            copies[name][key] = target
-            if tensor.is_cuda:
-                event = torch.cuda.Event()
-    if event is not None:
-        event.record()
+class HostCopy:
+    """Memory on the host for consistent copies of tensors, one after another.
 
-    def finished() -> dict[str, dict[str, Tensor]]:
+    It is allocated once, page-locked where it is filled from a GPU: at a checkpoint that would take
+    longer than the copy. A copy must have been used up before the next one is taken.
+
+    Args:
+        files: Tensors by name, by file, of the shapes that will be copied.
+    """
+
+    def __init__(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        self._copies = {
+            name: {
+                key: torch.empty_like(
+                    tensor,
+                    device="cpu",
+                    memory_format=torch.contiguous_format,
+                    pin_memory=tensor.is_cuda,
+                )
+                for key, tensor in tensors.items()
+            }
+            for name, tensors in files.items()
+        }
+
+    def take(
+        self, files: Mapping[str, Mapping[str, Tensor]]
+    ) -> Callable[[], dict[str, dict[str, Tensor]]]:
+        """Copy the tensors as they are now; the function waits for it and gives the copies."""
+        event = None
+        for name, tensors in files.items():
+            for key, tensor in tensors.items():
+                self._copies[name][key].copy_(tensor, non_blocking=tensor.is_cuda)
+                if tensor.is_cuda and event is None:
+                    event = torch.cuda.Event()
         if event is not None:
-            event.synchronize()
-        return copies
+            event.record()
 
-    return finished
+        def finished() -> dict[str, dict[str, Tensor]]:
+            if event is not None:
+                event.synchronize()
+            return self._copies
+
+        return finished

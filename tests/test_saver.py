@@ -21,6 +21,7 @@ from renaissance.saver import (
     read_pointer,
     step_name,
 )
+from renaissance.snapshot import HostCopy
 from renaissance.tensorfile import CheckpointError
 
 pytestmark = pytest.mark.timeout(60)
@@ -88,6 +89,23 @@ class TestWriting:
     def test_keep_is_checked(self, tmp_path, keep):
         with pytest.raises(ValueError, match="keep = .* is not allowed; it takes 1 or more"):
             Saver(tmp_path, keep=keep)
+
+
+def test_one_host_copy_serves_every_checkpoint(tmp_path):
+    """Its memory stays, its content is that of the call, and strides and ties do not matter."""
+    weight = torch.arange(24.0).reshape(1, 2, 3, 4).contiguous(memory_format=torch.channels_last)
+    files = {"model": {"a": weight, "tied": weight}, "optimizer": {"M/a": torch.zeros(3)}}
+    memory = HostCopy(files)
+    first = memory.take(files)()
+    addresses = [t.data_ptr() for part in first.values() for t in part.values()]
+    kept = {name: t.clone() for name, t in first["model"].items()}
+    weight.mul_(2)
+    assert all(torch.equal(first["model"][name], t) for name, t in kept.items())
+    second = memory.take(files)()
+    assert torch.equal(second["model"]["tied"], 2 * kept["a"])
+    assert second["model"]["a"].is_contiguous()
+    assert addresses == [t.data_ptr() for part in second.values() for t in part.values()]
+    assert len(set(addresses)) == 3
 
 
 class TestErrors:
