@@ -35,6 +35,11 @@ from renaissance.update import Updater
 
 logger = logging.getLogger("renaissance")
 
+OTHER_DATA = (
+    "the graphs were captured for other data, so this runs eagerly; give the loader to "
+    "task.data(...) and compile again"
+)
+
 WARM_UPS = 3  # passes before a capture: cuDNN and cuBLAS choose, Triton compiles
 
 
@@ -82,7 +87,8 @@ class CapturedExecutor(StepExecutor):
 
     def describe(self) -> str:
         count = len(self._graphs) + len(self._test_graphs)
-        data = "data on the GPU" if self._residences else "data from workers"
+        is_resident = self._train is not None and self._home(self._train) is not None
+        data = "data on the GPU" if is_resident else "data from workers"
         return f"one CUDA graph a step ({count} variants, {self.how} passes, {data})"
 
     def prepare(self, train: Loader | None, valid: Loader | None, accumulate: int) -> None:
@@ -234,14 +240,24 @@ class CapturedExecutor(StepExecutor):
                         inputs.drain()
         torch.cuda.current_stream().wait_stream(self.stream)
 
+    @contextlib.contextmanager
+    def test_batches(self, loader: Loader, *, seed: int) -> Iterator[Iterator[Any]]:
+        if loader is self._valid and self._home(loader) is not None:
+            with self.batches(loader, seed=seed, epoch=0) as places:
+                yield places
+            return
+        if loader is not self._valid:
+            logger.warning(OTHER_DATA)
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            # Not in the slots of the training graphs, even where it is their data.
+            yield self.fed_batches(loader, seed=seed, epoch=0)
+        torch.cuda.current_stream().wait_stream(self.stream)
+
     def _staged(self, loader: Loader, stream: BatchStream) -> Iterator[Any]:
         """Batches in device slots, one copied ahead of the one handed out."""
         if loader is not self._train or self._inputs is None:
-            if loader is not self._valid:
-                logger.warning(
-                    "the graphs were captured for other data, so this runs eagerly; give the "
-                    "loader to task.data(...) and compile again"
-                )
+            logger.warning(OTHER_DATA)
             yield from (self._on_device(batch) for batch in stream)
             return
         first = int(self.updater.scalars["micro"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +77,15 @@ def open_run(
 def evaluation_data(
     folder: RunFolder, experiment: Experiment, part: str | None, pictures: str | None
 ) -> Loader:
-    """The loader that an evaluation reads."""
+    """The loader that an evaluation reads; training data comes unmixed, with its class numbers."""
     call = run_data(experiment, part)
     if pictures is not None:
         from renaissance.datasets import ImageFolder
 
         classes, channels = folder.classes(), folder.channels()
         return read_as(call, ImageFolder(pictures, classes=classes, channels=channels))
-    loader: Loader = call.build()
+    mix = "loader_mix" if "loader_mix" in call.arguments else "mix"
+    loader: Loader = replace(call, arguments={**call.arguments, mix: ()}).build()
     return loader
 
 

@@ -54,7 +54,7 @@ def evaluate(
     """
     executor = built.executor
     executor.tally.test.zero_()
-    with weights_of(built, weights), executor.batches(loader, seed=seed, epoch=0) as batches:
+    with weights_of(built, weights), executor.test_batches(loader, seed=seed) as batches:
         for index, batch in enumerate(batches):
             executor.test_step(batch)
             each(index, len(batch.ids))

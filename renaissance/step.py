@@ -220,6 +220,12 @@ class StepExecutor:
         """The batches of an epoch from `start_step` up to `steps`, for `micro_step`."""
         yield self.fed_batches(loader, seed=seed, epoch=epoch, start_step=start_step, steps=steps)
 
+    def test_batches(
+        self, loader: Loader, *, seed: int
+    ) -> contextlib.AbstractContextManager[Iterator[Any]]:
+        """All batches of epoch 0, for `test_step`."""
+        return self.batches(loader, seed=seed, epoch=0)
+
     def fed_batches(
         self,
         loader: Loader,

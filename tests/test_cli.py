@@ -13,6 +13,7 @@ from PIL import Image
 
 import renaissance as rn
 from renaissance.cli import main
+from renaissance.cli_predict import evaluation_data
 from renaissance.config import load_experiment
 from renaissance.kinds import REGISTRY
 from renaissance.planning import LiveBytes, Outlook
@@ -204,6 +205,14 @@ class TestResume:
         monkeypatch.setenv("WORLD_SIZE", "2")
         code, _, err = run("train", "tiny.yaml")
         assert code == 2 and "--run-dir" in err
+
+
+def test_training_data_is_evaluated_unmixed(here):
+    experiment = load_experiment("tiny.yaml", ["data.train.mix=[mixup]"])
+    mixed = experiment.data.train.build()
+    loader = evaluation_data(RunFolder(here), experiment, "train", None)
+    assert mixed.mix == (rn.Mixup(),) and loader.mix == ()
+    assert loader.identity() == {k: v for k, v in mixed.identity().items() if k != "mix"}
 
 
 class TestEvaluateAndPredict:
