@@ -78,6 +78,26 @@ def test_weights_are_beta(alpha):
     assert scipy.stats.kstest(lower, lambda w: 2 * cdf(w)).pvalue > 0.01
 
 
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_areas_are_those_of_the_paper(alpha):
+    """A centre anywhere, sides by the root of 1 - w, what leaves the picture cut off."""
+    height, width, count = 48, 64, 40000
+    draws = [
+        _native.draw_mix(0.0, alpha, 1.0, 9, 0, 2 * k, 2 * k + 1, height, width)
+        for k in range(count)
+    ]
+    found = np.array([box_height * box_width for _, _, _, box_height, box_width in draws])
+    weights = np.array([weight for weight, *_ in draws])
+    assert np.allclose(weights, 1 - found / (height * width), atol=1e-6)
+    rng = np.random.default_rng(0)
+    reach = 0.5 * np.sqrt(1 - rng.beta(alpha, alpha, count))
+    area = 1
+    for size in (height, width):
+        centre, half = rng.integers(0, size, count), (reach * size).astype(int)
+        area = area * (np.minimum(centre + half, size) - np.maximum(centre - half, 0))
+    assert scipy.stats.ks_2samp(found, area).pvalue > 0.01
+
+
 def test_p_and_the_choice_of_both():
     draws = [_native.draw_mix(1.0, 1.0, 0.6, 9, 0, k, k + 1, 64, 64) for k in range(20000)]
     unmixed = np.mean([d[0] == 1.0 for d in draws])
