@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from renaissance.data.batch import Batch
 from renaissance.data.loader import Loader
+from renaissance.hooks import Callback, CallbackList
+from renaissance.progress import Progress, make_progress, resolve_verbose
 
 if TYPE_CHECKING:
     from renaissance.build import Built
+    from renaissance.task import Task
+
+#: An evaluation or prediction that takes less is not shown unless asked for.
+PATIENCE_SECONDS = 1.0
 
 
 @contextmanager
@@ -35,13 +43,76 @@ def weights_of(built: Built, weights: str | None) -> Iterator[None]:
         built.updater.exchange_ema()
 
 
+class Watch:
+    """Tells progress and callbacks of an evaluation or a prediction.
+
+    Args:
+        what: "validation", "evaluate" or "predict": progress says it.
+        callbacks: Their ``on_predict_*`` hooks are called for "predict", else ``on_test_*``.
+        progress: What one sees of it.
+    """
+
+    def __init__(self, what: str, callbacks: CallbackList, progress: Progress) -> None:
+        self._what, self._progress = what, progress
+        kind = "predict" if what == "predict" else "test"
+        self._begin = getattr(callbacks, f"on_{kind}_begin")
+        self._end = getattr(callbacks, f"on_{kind}_end")
+        self._batch_begin = getattr(callbacks, f"on_{kind}_batch_begin")
+        self._batch_end = getattr(callbacks, f"on_{kind}_batch_end")
+
+    def start(self, batches: int) -> None:
+        """Before the first batch."""
+        self._begin({})
+        self._progress.start_test(self._what, batches)
+
+    def each(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The batches; hooks and progress run before and after each."""
+        for index, batch in enumerate(batches):
+            self._batch_begin(index, {})
+            samples = len(batch.ids)
+            yield batch
+            self._progress.test_step(samples)
+            self._batch_end(index, {})
+
+    def end(self, logs: Mapping[str, float]) -> None:
+        """After the last batch, with the means there are."""
+        self._progress.end_test(self._what, logs)
+        self._end(logs)
+
+
+@contextmanager
+def watching(
+    task: Task, what: str, loader: Loader, callbacks: Sequence[Callback], verbose: Any
+) -> Iterator[Watch]:
+    """A `Watch` of the task's callbacks and those given, with progress on standard error.
+
+    Under "auto" nothing is shown of what takes less than a second. While a fit is running its
+    callbacks, which may be what asks for this, are not told.
+
+    Raises:
+        TypeError, ValueError: See `CallbackList` and `resolve_verbose`.
+    """
+    own = task.settings.callbacks if task.running_callbacks is None else ()
+    everyone = CallbackList([*own, *callbacks], task, params={"steps": loader.steps_per_epoch})
+    progress = make_progress(
+        resolve_verbose(verbose, sys.stderr),
+        stream=sys.stderr,
+        patience=PATIENCE_SECONDS if verbose == "auto" else 0.0,
+        unit="samples",
+    )
+    try:
+        yield Watch(what, everyone, progress)
+    finally:
+        progress.close()
+
+
 def evaluate(
     built: Built,
     loader: Loader,
     *,
     seed: int,
     weights: str | None = None,
-    each: Callable[[int, int], None] = lambda batch, samples: None,
+    watch: Watch | None = None,
 ) -> dict[str, float]:
     """Means of loss and metrics over the samples of a data set.
 
@@ -50,15 +121,40 @@ def evaluate(
         loader: The data; a partial batch counts by its samples.
         seed: Keys random transforms, if the loader has any.
         weights: "raw", "ema", or None for EMA weights where there are any.
-        each: Called after every batch with its index and number of samples.
+        watch: Told of every batch; who started it ends it.
     """
     executor = built.executor
     executor.tally.test.zero_()
     with weights_of(built, weights), executor.test_batches(loader, seed=seed) as batches:
-        for index, batch in enumerate(batches):
+        for batch in batches if watch is None else watch.each(batches):
             executor.test_step(batch)
-            each(index, len(batch.ids))
     return executor.tally.means("test")
+
+
+def evaluate_task(
+    task: Task, loader: Loader, weights: str | None, callbacks: Sequence[Callback], verbose: Any
+) -> dict[str, float]:
+    """What `Task.evaluate` does."""
+    built = task.require()
+    with task.switches(), watching(task, "evaluate", loader, callbacks, verbose) as watch:
+        built.verify()
+        watch.start(loader.steps_per_epoch)
+        means = evaluate(built, loader, seed=task.seed, weights=weights, watch=watch)
+        watch.end(means)
+    return means
+
+
+def predict_task(
+    task: Task, loader: Loader, weights: str | None, callbacks: Sequence[Callback], verbose: Any
+) -> npt.NDArray[np.float32]:
+    """What `Task.predict` does."""
+    built = task.require()
+    with task.switches(), watching(task, "predict", loader, callbacks, verbose) as watch:
+        built.verify()
+        watch.start(loader.steps_per_epoch)
+        outputs = predict(built, loader, seed=task.seed, weights=weights, watch=watch)
+        watch.end({})
+    return outputs
 
 
 def test_on_batch(built: Built, x: Any, y: Any) -> dict[str, float]:
@@ -70,13 +166,28 @@ def test_on_batch(built: Built, x: Any, y: Any) -> dict[str, float]:
 
 
 def predict(
-    built: Built, loader: Loader, *, seed: int, weights: str | None = None
+    built: Built,
+    loader: Loader,
+    *,
+    seed: int,
+    weights: str | None = None,
+    watch: Watch | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Raw outputs of every sample in index order, float32."""
+    """Raw outputs of every sample in index order, float32.
+
+    Raises:
+        ValueError: The loader leaves samples out.
+    """
+    if loader.drop_last and loader.num_samples % loader.batch_size:
+        raise ValueError(
+            f"predict: drop_last=True leaves out {loader.num_samples % loader.batch_size} of "
+            f"{loader.num_samples} samples; predict takes a loader without it"
+        )
     executor = built.executor
     parts = []
     with weights_of(built, weights):
-        for batch in executor.fed_batches(loader, seed=seed, epoch=0):
+        batches = executor.fed_batches(loader, seed=seed, epoch=0)
+        for batch in batches if watch is None else watch.each(batches):
             parts.append((np.asarray(batch.ids), executor.predict_step(batch).cpu().numpy()))
     ids = np.concatenate([i for i, _ in parts])
     outputs = np.concatenate([o for _, o in parts])

@@ -13,9 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from renaissance import rundir
+from renaissance import rundir, snapshot
 from renaissance.data.loader import Loader
-from renaissance.evaluation import evaluate
+from renaissance.evaluation import Watch, evaluate
 from renaissance.hooks import Callback, CallbackList
 from renaissance.interrupts import Interrupts
 from renaissance.logs import LazyLogs
@@ -175,17 +175,12 @@ class FitLoop:
         data = self.options.validation
         if data is None:
             return {}
-        self.callbacks.on_test_begin({})
-        self.progress.start_test("validation", data.steps_per_epoch)
-        means = evaluate(self.task.require(), data, seed=self.task.seed, each=self._test_batch)
+        watch = Watch("validation", self.callbacks, self.progress)
+        watch.start(data.steps_per_epoch)
+        means = evaluate(self.task.require(), data, seed=self.task.seed, watch=watch)
         logs = {f"val_{name}": mean for name, mean in means.items()}
-        self.callbacks.on_test_end(logs)
+        watch.end(logs)
         return logs
-
-    def _test_batch(self, index: int, samples: int) -> None:
-        self.callbacks.on_test_batch_begin(index, {})
-        self.progress.test_step(samples)
-        self.callbacks.on_test_batch_end(index, {})
 
     def _last_logs(self) -> dict[str, float]:
         return self.executor.tally.means("last") | {"learning_rate": self._rate()}
@@ -275,3 +270,25 @@ def run_fit(
         finally:
             task.callback_states, task.running_callbacks = everyone.state_dict(), None
         rundir.end(task)
+
+
+def dry_run(task: Task, steps: int) -> dict[str, float]:
+    """What `Task.dry_run` does."""
+    built, train = task.require(), task.settings.train
+    if train is None:
+        raise RuntimeError("the task has no data yet: task.data(train)")
+    before = snapshot.keep(task)
+    with task.switches():
+        built.verify()
+        for step in range(steps):
+            with built.executor.batches(
+                train, seed=task.seed, epoch=0, start_step=step % train.steps_per_epoch
+            ) as batches:
+                built.executor.set_lr(task.learning_rate_at(step))
+                built.executor.micro_step(next(batches), first=True, last=True)
+        means = built.executor.tally.means("last")
+        if task.settings.valid is not None:
+            found = evaluate(built, task.settings.valid, seed=task.seed)
+            means |= {f"val_{name}": mean for name, mean in found.items()}
+    snapshot.put_back(task, before)
+    return means

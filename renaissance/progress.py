@@ -46,6 +46,7 @@ def make_progress(
     unit: str = "images",
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    patience: float = 0.0,
 ) -> Progress:
     """The progress of one fit, evaluation or prediction.
 
@@ -56,13 +57,18 @@ def make_progress(
         unit: What a sample is called in "images/s".
         stream: Where to write; standard output by default.
         clock: Seconds, for tests.
+        patience: Seconds for which an evaluation of its own says nothing.
     """
     kind = {0: Progress, 1: BarProgress, 2: LineProgress}[verbose]
-    return kind(epochs, steps_per_epoch, unit, stream or sys.stdout, clock)
+    progress = kind(epochs, steps_per_epoch, unit, stream or sys.stdout, clock)
+    progress.patience = patience
+    return progress
 
 
 class Progress:
     """Says nothing; keeps the times that the other two show."""
+
+    patience = 0.0
 
     def __init__(
         self,
@@ -123,6 +129,10 @@ class Progress:
     def close(self) -> None:
         """Leave the terminal as a program should; after an error too."""
 
+    def is_due(self) -> bool:
+        """Whether an evaluation of its own has taken long enough to be shown."""
+        return not self._has_epoch and self._clock() - self._began >= self.patience
+
     def epoch_name(self) -> str:
         """'epoch 3/10'."""
         return f"epoch {self._epoch + 1}" + (f"/{self.epochs}" if self.epochs else "")
@@ -155,7 +165,7 @@ class LineProgress(Progress):
         self._write(self.epoch_name(), taken, *values(logs), self.rate(), self.time_left())
 
     def end_test(self, what: str, logs: Mapping[str, float]) -> None:
-        if not self._has_epoch:
+        if self.is_due():
             taken = seconds_text(self._clock() - self._began)
             self._write(what, taken, *values(logs), self.rate())
 
@@ -169,6 +179,8 @@ class BarProgress(Progress):
 
     _bar: Any = None
     _shown = ""
+    _test: tuple[str, int | None] = ("", None)  # what is evaluated, and its batches
+    _tested = 0
 
     @property
     def wants_logs(self) -> bool:
@@ -191,15 +203,25 @@ class BarProgress(Progress):
         if self._has_epoch:
             self._bar.set_postfix_str(f"{self._shown}  {what} ...".strip(), refresh=True)
         else:
-            self._open(what, batches, 0)
+            self._test, self._tested = (what, batches), 0
+            self._show_test()
 
     def test_step(self, samples: int) -> None:
         super().test_step(samples)
         if not self._has_epoch:
-            self._bar.update()
+            self._tested += 1
+            self._show_test()
+
+    def _show_test(self) -> None:
+        """Bring the bar of an evaluation up to date; it appears once that is due."""
+        if self._bar is None and self.is_due():
+            what, batches = self._test
+            self._open(what, batches, self._tested)
+        elif self._bar is not None:
+            self._bar.update(self._tested - self._bar.n)
 
     def end_test(self, what: str, logs: Mapping[str, float]) -> None:
-        if not self._has_epoch:
+        if not self._has_epoch and self._bar is not None:
             self._show(*values(logs), self.rate())
             self.close()
 

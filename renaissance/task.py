@@ -26,7 +26,7 @@ from renaissance.describe import compile_report, module_summary
 from renaissance.history import History
 from renaissance.hooks import Callback, CallbackList
 from renaissance.init import Initializer
-from renaissance.loop import run_fit
+from renaissance.loop import dry_run, run_fit
 from renaissance.memory import MemoryPlan
 from renaissance.options import Horizon, Position, check_fit_arguments, fit_options
 from renaissance.precision import resolve_precision
@@ -297,32 +297,42 @@ class Task(Told):
 
     # Evaluate and predict.
 
-    def evaluate(self, data: Any, weights: str | None = None) -> dict[str, float]:
+    def evaluate(
+        self,
+        data: Any,
+        weights: str | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        verbose: int | str = "auto",
+    ) -> dict[str, float]:
         """Loss and metrics over a data set, means over samples; EMA weights where there are any.
 
         Args:
             data: A loader, or a torch DataLoader.
             weights: "raw" or "ema"; None takes EMA weights when the task keeps them.
+            callbacks: Callbacks of this call, after the task's own: their ``on_test_*`` hooks.
+            verbose: As in `fit`, on standard error; "auto" says nothing in the first second.
         """
-        built = self.require()
-        with self.switches():
-            built.verify()
-            return evaluation.evaluate(built, as_loader(data), seed=self.seed, weights=weights)
+        return evaluation.evaluate_task(self, as_loader(data), weights, callbacks, verbose)
 
-    def predict(self, data: Any, weights: str | None = None) -> npt.NDArray[np.float32]:
+    def predict(
+        self,
+        data: Any,
+        weights: str | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        verbose: int | str = "auto",
+    ) -> npt.NDArray[np.float32]:
         """Raw outputs in index order, (N, ...) float32.
 
         Args:
             data: A loader, or an array of inputs as the model takes them.
-            weights: As in `evaluate`.
+            weights, callbacks, verbose: As in `evaluate`; the hooks are ``on_predict_*``.
         """
-        built = self.require()
         loader = as_loader(data) if not isinstance(data, (np.ndarray, Tensor)) else None
         if loader is None:
             loader = Loader.from_arrays(data, batch_size=min(256, max(1, len(data))))
-        with self.switches():
-            built.verify()
-            return evaluation.predict(built, loader, seed=self.seed, weights=weights)
+        return evaluation.predict_task(self, loader, weights, callbacks, verbose)
 
     def batch_at(self, epoch: int, step: int) -> Batch | list[Batch]:
         """What the step sees at a position, as tensors; a list when accumulating."""
@@ -449,24 +459,7 @@ class Task(Told):
         Returns:
             Loss and metrics of the last of `steps` steps; the task is as it was.
         """
-        built, train = self.require(), self._recipe.train
-        if train is None:
-            raise RuntimeError("the task has no data yet: task.data(train)")
-        before = snapshot.keep(self)
-        with self.switches():
-            built.verify()
-            for step in range(steps):
-                with built.executor.batches(
-                    train, seed=self.seed, epoch=0, start_step=step % train.steps_per_epoch
-                ) as batches:
-                    built.executor.set_lr(self.learning_rate_at(step))
-                    built.executor.micro_step(next(batches), first=True, last=True)
-            means = built.executor.tally.means("last")
-            if self._recipe.valid is not None:
-                found = evaluation.evaluate(built, self._recipe.valid, seed=self.seed)
-                means |= {f"val_{name}": mean for name, mean in found.items()}
-        snapshot.put_back(self, before)
-        return means
+        return dry_run(self, steps)
 
     def close(self) -> None:
         """Free the regions; the module keeps float32 tensors of its own."""

@@ -114,6 +114,34 @@ def test_a_bar_of_an_evaluation_alone():
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("verbose", [1, 2])
+def test_a_short_evaluation_says_nothing(verbose):
+    stream, clock = Terminal(), Clock()
+    progress = make_progress(verbose, stream=stream, clock=clock, patience=1.0)
+    progress.start_test("evaluate", 4)
+    for _ in range(4):
+        clock.now += 0.2
+        progress.test_step(10)
+    progress.end_test("evaluate", {"loss": 0.25})
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.timeout(60)
+def test_a_bar_appears_where_a_long_evaluation_stands():
+    stream, clock = Terminal(), Clock()
+    progress = make_progress(1, stream=stream, clock=clock, patience=1.0)
+    progress.start_test("predict", 4)
+    seen = []
+    for _ in range(4):
+        clock.now += 0.6
+        progress.test_step(10)
+        seen.append(stream.getvalue())
+    progress.end_test("predict", {})
+    assert seen[0] == "" and "predict:  50%" in seen[1] and "2/4" in seen[1]
+    assert "predict: 100%" in stream.getvalue() and "4/4" in stream.getvalue()
+
+
+@pytest.mark.timeout(60)
 def test_a_bar_in_a_file_is_no_flood():
     stream = io.StringIO()
     progress = make_progress(1, epochs=1, steps_per_epoch=10_000, stream=stream)

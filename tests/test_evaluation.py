@@ -1,0 +1,151 @@
+"""Evaluation and prediction: the hooks that are called, in which order, and what is shown."""
+
+import numpy as np
+import pytest
+from torch import nn
+
+import renaissance as rn
+from renaissance import evaluation
+
+rng = np.random.default_rng(0)
+X, Y = rng.normal(size=(20, 4)).astype(np.float32), rng.integers(0, 3, size=20)
+
+
+class Recorder(rn.Callback):
+    """Every hook by name, with the batch where there is one."""
+
+    def __init__(self):
+        self.heard, self.logs = [], {}
+
+    def on_test_begin(self, logs):
+        self.heard.append("test begin")
+
+    def on_test_batch_begin(self, batch, logs):
+        self.heard.append(f"begin {batch}")
+
+    def on_test_batch_end(self, batch, logs):
+        self.heard.append(f"end {batch}")
+
+    def on_test_end(self, logs):
+        self.heard.append("test end")
+        self.logs = dict(logs)
+
+    def on_predict_begin(self, logs):
+        self.heard.append("predict begin")
+
+    def on_predict_batch_begin(self, batch, logs):
+        self.heard.append(f"begin {batch}")
+
+    def on_predict_batch_end(self, batch, logs):
+        self.heard.append(f"end {batch}")
+
+    def on_predict_end(self, logs):
+        self.heard.append("predict end")
+
+
+def heard(kind, batches=3):
+    return [
+        f"{kind} begin",
+        *(f"{w} {b}" for b in range(batches) for w in ("begin", "end")),
+        f"{kind} end",
+    ]
+
+
+def loader(**options):
+    return rn.Loader.from_arrays(X, Y, workers=0, **({"batch_size": 8} | options))
+
+
+@pytest.fixture
+def recorder():
+    return Recorder()
+
+
+@pytest.fixture
+def task(recorder):
+    task = rn.Task(nn.Linear(4, 3), seed=1, device="cpu", threads=1).callbacks(recorder)
+    task.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1)).data(loader(), loader())
+    return task.compile(report="none")
+
+
+class TestHooks:
+    def test_evaluate(self, task, recorder):
+        means = task.evaluate(loader())
+        assert recorder.heard == heard("test") and recorder.logs == means
+        assert recorder.params["steps"] == 3
+
+    def test_predict(self, task, recorder):
+        task.predict(X)
+        assert recorder.heard == heard("predict", batches=1)
+        recorder.heard.clear()
+        task.predict(loader())
+        assert recorder.heard == heard("predict")
+
+    def test_validation(self, task, recorder):
+        task.fit(epochs=2, verbose=0)
+        assert recorder.heard == heard("test") * 2
+        assert set(recorder.logs) == {"val_loss", "val_accuracy"}
+
+    def test_callbacks_of_the_call(self, task, recorder):
+        other = Recorder()
+        task.evaluate(loader(), callbacks=[other])
+        assert other.heard == recorder.heard == heard("test")
+        task.predict(loader(), callbacks=[other])
+        assert other.heard == heard("test") + heard("predict")
+        with pytest.raises(TypeError, match="received 3"):
+            task.evaluate(loader(), callbacks=[3])
+
+    def test_a_callback_that_evaluates_does_not_hear_itself(self, task, recorder):
+        class Asks(Recorder):
+            def on_epoch_end(self, epoch, logs):
+                logs["other_loss"] = self.task.evaluate(loader())["loss"]
+
+        asks = Asks()
+        history = task.fit(epochs=1, callbacks=[asks], verbose=0).history
+        assert asks.heard == recorder.heard == heard("test")  # the validation alone
+        assert history["other_loss"] == history["val_loss"]
+        assert asks.params["epochs"] == 1
+
+    def test_a_batch_begins_before_it_is_run(self, task, monkeypatch):
+        order = []
+        run = task.executor.test_step
+        monkeypatch.setattr(
+            task.executor, "test_step", lambda batch: (order.append("run"), run(batch))
+        )
+        hooks = {
+            f"on_test_batch_{w}": lambda b, logs, w=w: order.append(w) for w in ("begin", "end")
+        }
+        task.evaluate(loader(), callbacks=[rn.LambdaCallback(**hooks)])
+        assert order == ["begin", "run", "end"] * 3
+
+
+class TestProgress:
+    def test_a_short_one_is_silent_and_standard_output_always(self, task, capsys, monkeypatch):
+        monkeypatch.setattr(evaluation, "PATIENCE_SECONDS", 3600.0)
+        task.evaluate(loader()), task.predict(X)
+        assert capsys.readouterr() == ("", "")
+
+    @pytest.mark.parametrize("verbose", ["auto", 2])
+    def test_a_long_one_or_one_asked_for_is_a_line(self, task, capsys, monkeypatch, verbose):
+        monkeypatch.setattr(evaluation, "PATIENCE_SECONDS", 0.0 if verbose == "auto" else 3600.0)
+        loss = task.evaluate(loader(), verbose=verbose)["loss"]
+        task.predict(X, verbose=verbose)
+        out, err = capsys.readouterr()
+        first, second = err.splitlines()
+        assert out == "" and first.startswith("evaluate  ") and f"loss {loss:.4f}" in first
+        assert second.startswith("predict  ") and "samples/s" in second
+
+    def test_silence_and_a_bar(self, task, capsys):
+        task.evaluate(loader(), verbose=0)
+        assert capsys.readouterr().err == ""
+        task.evaluate(loader(), verbose=1)
+        assert "3/3" in capsys.readouterr().err
+        with pytest.raises(ValueError, match="verbose = 3"):
+            task.predict(X, verbose=3)
+
+
+def test_predict_gives_every_sample_or_says_which_it_cannot(task):
+    whole = task.predict(X)
+    assert np.allclose(task.predict(loader(shuffle=True)), whole, atol=1e-6)
+    assert task.predict(loader(drop_last=True, batch_size=10)).shape == (20, 3)
+    with pytest.raises(ValueError, match="leaves out 4 of 20 samples"):
+        task.predict(loader(drop_last=True))
