@@ -39,9 +39,8 @@ i64 grain_of(const Source& source, i64 sample_bytes) {
 
 // Whether the ring is too large for the caches, and a sample small enough to be made inside them.
 bool should_bypass(const std::vector<SlotMemory>& slots, const FeedOptions& options) {
-  const bool is_read_again = options.mix.classes > 0;
-  if (slots.size() < 2 || is_read_again || options.sample_bytes > MOST_TILE_BYTES ||
-      options.sample_bytes % 64 != 0)
+  if (slots.size() < 2 || options.sample_bytes > MOST_TILE_BYTES ||
+      options.sample_bytes % 64 != 0 || options.mix.classes > 0)  // mixing reads them again
     return false;
   const auto is_aligned = [](const SlotMemory& m) { return reinterpret_cast<u64>(m.x) % 64 == 0; };
   return options.slot_bytes * static_cast<i64>(slots.size()) > CACHE_BYTES &&
