@@ -128,7 +128,7 @@ class CapturedExecutor(StepExecutor):
                 self._test_graphs[variant.samples] = graph
 
     def _host_batch(self, loader: Loader) -> Batch:
-        stream = self.stream_of(loader, 0, pin=True)
+        stream = self.stream_of(loader, 0)
         return own(next(stream.rewind(0, 0, 1)))
 
     def _home(self, loader: Loader) -> Residence | None:
@@ -231,7 +231,7 @@ class CapturedExecutor(StepExecutor):
             torch.cuda.current_stream().wait_stream(self.stream)
             return
         with torch.cuda.stream(self.stream):
-            stream = self.stream_of(loader, seed, pin=True).rewind(epoch, start_step, steps)
+            stream = self.stream_of(loader, seed).rewind(epoch, start_step, steps)
             try:
                 yield self._staged(loader, stream)
             finally:
@@ -242,7 +242,8 @@ class CapturedExecutor(StepExecutor):
 
     @contextlib.contextmanager
     def test_batches(self, loader: Loader, *, seed: int) -> Iterator[Iterator[Any]]:
-        if loader is self._valid and self._home(loader) is not None:
+        is_own = loader is self._valid and loader is not self._train
+        if is_own and self._home(loader) is not None:
             with self.batches(loader, seed=seed, epoch=0) as places:
                 yield places
             return
@@ -251,14 +252,14 @@ class CapturedExecutor(StepExecutor):
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             # Not in the slots of the training graphs, even where it is their data.
-            yield self.fed_batches(loader, seed=seed, epoch=0)
+            yield self.fed_batches(loader, seed=seed)
         torch.cuda.current_stream().wait_stream(self.stream)
 
     def _staged(self, loader: Loader, stream: BatchStream) -> Iterator[Any]:
         """Batches in device slots, one copied ahead of the one handed out."""
         if loader is not self._train or self._inputs is None:
             logger.warning(OTHER_DATA)
-            yield from (self._on_device(batch) for batch in stream)
+            yield from self._fed(stream)
             return
         first = int(self.updater.scalars["micro"])
         ahead: collections.deque[Staged] = collections.deque()

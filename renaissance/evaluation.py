@@ -186,7 +186,7 @@ def predict(
     executor = built.executor
     parts = []
     with weights_of(built, weights):
-        batches = executor.fed_batches(loader, seed=seed, epoch=0)
+        batches = executor.fed_batches(loader, seed=seed)
         for batch in batches if watch is None else watch.each(batches):
             parts.append((np.asarray(batch.ids), executor.predict_step(batch).cpu().numpy()))
     ids = np.concatenate([i for i, _ in parts])

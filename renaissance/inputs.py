@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -41,6 +42,41 @@ class StreamPool:
 
 
 STREAMS = StreamPool()
+
+
+class Mark(Protocol):
+    """What a copy that was queued leaves behind."""
+
+    def synchronize(self) -> None:
+        """Wait until everything queued before it has run."""
+
+
+def copied_in_time(
+    stream: BatchStream, place: Callable[[Batch], Batch], mark: Callable[[], Mark]
+) -> Iterator[Batch]:
+    """Batches brought to a device; host memory is released when its copy has run, not before.
+
+    Args:
+        stream: On the host; one of its batches is held beside the one that comes next.
+        place: Queues the copy of a batch.
+        mark: Called after it.
+    """
+    held: collections.deque[tuple[Batch, Mark]] = collections.deque()
+    try:
+        while (batch := stream.next()) is not None:
+            placed = place(batch)
+            held.append((batch, mark()))
+            if len(held) > 1:
+                _let_go(stream, *held.popleft())
+            yield placed
+    finally:
+        while held:
+            _let_go(stream, *held.popleft())
+
+
+def _let_go(stream: BatchStream, batch: Batch, copied: Mark) -> None:
+    copied.synchronize()
+    stream.release(batch)
 
 
 class PinnedRing:

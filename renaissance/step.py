@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from renaissance.data.batch import Batch
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
+from renaissance.inputs import copied_in_time
 from renaissance.memory import Memory
 from renaissance.metrics import Metric
 from renaissance.nn.fusion import Forward, Head
@@ -161,6 +162,13 @@ def _device_type(x: Any) -> str:
     return str(first.device.type)
 
 
+def _mark() -> torch.cuda.Event:
+    """An event behind everything queued so far."""
+    event = torch.cuda.Event()
+    event.record()
+    return event
+
+
 class StepExecutor:
     """Runs steps eagerly, on any device; also what the captured executor records.
 
@@ -185,7 +193,7 @@ class StepExecutor:
         self._lr = updater.scalars.view("lr")[0]
         self._is_channels_last = any(s.channels_last for s in memory.plan.segments)
         self.how = "plain"
-        self._streams: dict[int, tuple[Loader, int, BatchStream]] = {}
+        self._streams: dict[tuple[int, bool], tuple[Loader, int, BatchStream]] = {}
         self._training: bool | None = None
 
     def prepare(self, train: Loader | None, valid: Loader | None, accumulate: int) -> None:
@@ -218,31 +226,31 @@ class StepExecutor:
         steps: int | None = None,
     ) -> Iterator[Iterator[Batch]]:
         """The batches of an epoch from `start_step` up to `steps`, for `micro_step`."""
-        yield self.fed_batches(loader, seed=seed, epoch=epoch, start_step=start_step, steps=steps)
+        stream = self.stream_of(loader, seed).rewind(epoch, start_step, steps)
+        yield self._fed(stream)
 
     def test_batches(
         self, loader: Loader, *, seed: int
     ) -> contextlib.AbstractContextManager[Iterator[Any]]:
         """All batches of epoch 0, for `test_step`."""
-        return self.batches(loader, seed=seed, epoch=0)
+        return contextlib.nullcontext(self.fed_batches(loader, seed=seed))
 
-    def fed_batches(
-        self,
-        loader: Loader,
-        *,
-        seed: int,
-        epoch: int,
-        start_step: int = 0,
-        steps: int | None = None,
-    ) -> Iterator[Batch]:
-        """The same as tensors on the device, each made by the workers."""
-        pin = self.memory.device.type == "cuda"
-        stream = self.stream_of(loader, seed, pin=pin).rewind(epoch, start_step, steps)
-        return (self._on_device(batch) for batch in stream)
+    def fed_batches(self, loader: Loader, *, seed: int) -> Iterator[Batch]:
+        """All batches of epoch 0 as tensors on the device, to look at: training goes on beside."""
+        return self._fed(self.stream_of(loader, seed, looking=True).rewind(0))
 
-    def stream_of(self, loader: Loader, seed: int, *, pin: bool) -> BatchStream:
-        """The stream of a loader; its threads and its ring serve one epoch after the other."""
-        known = self._streams.get(id(loader))
+    def _fed(self, stream: BatchStream) -> Iterator[Batch]:
+        if self.memory.device.type == "cpu":
+            return stream
+        return copied_in_time(stream, self._on_device, _mark)
+
+    def stream_of(self, loader: Loader, seed: int, *, looking: bool = False) -> BatchStream:
+        """The stream of a loader; its threads and its ring serve one epoch after the other.
+
+        What is only looked at has a stream of its own: an evaluation of the training data in the
+        middle of an epoch must not move the place where training reads on.
+        """
+        known = self._streams.get((id(loader), looking))
         if known is not None and known[0] is loader and known[1] == seed:
             return known[2]
         if known is not None:
@@ -251,17 +259,16 @@ class StepExecutor:
             seed=seed,
             layout="nhwc" if self._is_channels_last else "nchw",
             dtype=self.passes.precision.working_dtype or torch.float32,
-            pin=pin,
+            pin=self.memory.device.type == "cuda",
             steps=0,
         )
-        self._streams[id(loader)] = (loader, seed, stream)
+        self._streams[id(loader), looking] = (loader, seed, stream)
         return stream
 
     def copies(self, loader: Loader, seed: int, epoch: int, steps: range) -> list[Batch]:
         """These batches of an epoch as the step sees them, in memory of their own."""
-        pin = self.memory.device.type == "cuda"
-        stream = self.stream_of(loader, seed, pin=pin)
-        return [own(self._on_device(b)) for b in stream.rewind(epoch, steps.start, steps.stop)]
+        stream = self.stream_of(loader, seed, looking=True).rewind(epoch, steps.start, steps.stop)
+        return [own(batch) for batch in self._fed(stream)]
 
     def _on_device(self, batch: Batch) -> Batch:
         device = self.memory.device

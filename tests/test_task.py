@@ -314,6 +314,36 @@ def test_a_dropout_that_runs_twice_is_said(capsys):
         assert (said in capsys.readouterr().out) == is_said
 
 
+class Looks(rn.Callback):
+    """Looks at the training data in the middle of every epoch, in every way there is."""
+
+    def on_train_batch_end(self, batch, logs):
+        if batch == 1:
+            data = self.task.settings.train
+            self.task.evaluate(data)
+            self.task.predict(data)
+            self.task.batch_at(0, 0)
+            next(data.epoch(0))
+
+
+def test_looking_at_the_training_data_does_not_move_it():
+    plain = quiet(make(), epochs=2)
+    looking = make().compile(report="none")
+    looking.fit(epochs=2, verbose=0, callbacks=[Looks()])
+    assert looking.state_hash() == plain.state_hash()
+
+
+def test_the_training_data_may_be_the_validation_data():
+    found = []
+    for same in (False, True):
+        task = make()
+        train = task.settings.train
+        task.data(train, train if same else rn.Loader.from_arrays(X, Y, batch_size=64))
+        task.compile(report="none").fit(epochs=2, verbose=0, validation_freq=("step", 2))
+        found.append((task.attempted_steps, task.state_hash()))
+    assert found[0] == found[1]
+
+
 def test_frozen_and_unused_parameters_stay():
     model = Normed()
     model.spare = nn.Linear(3, 3)
