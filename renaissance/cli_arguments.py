@@ -81,20 +81,28 @@ def import_file(path: str) -> None:
 
 
 def find_run(run: str, checkpoint: str) -> tuple[RunFolder, Path]:
-    """The run that a path belongs to, and the checkpoint (or folder of them) that is meant.
-
-    ``runs/<name>`` means the run in it that began last, which is said.
-    """
-    place = Path(run)
-    newest = RunFolder.newest_in(place)
-    if newest is not None:
-        click.echo(f"run  {newest.path}", err=True)
-        place = newest.path
+    """The run that a path belongs to, and the checkpoint (or folder of them) that is meant."""
+    place = newest_run(run)
     folder = RunFolder.of(place)
     if place.resolve() != folder.path.resolve():
         return folder, place  # the path names a checkpoint or a pointer itself
     if checkpoint == "latest":
         return folder, folder.checkpoints
-    if checkpoint.isdecimal():
-        return folder, folder.checkpoint_of(int(checkpoint))
-    return folder, folder.checkpoints / checkpoint
+    is_step = checkpoint.isdecimal()
+    meant = folder.checkpoint_of(int(checkpoint)) if is_step else folder.checkpoints / checkpoint
+    if not meant.exists():
+        raise click.BadParameter(
+            f"{folder.path} keeps no checkpoint {checkpoint!r}; there are "
+            f"{', '.join(folder.kept()) or 'none'}",
+            param_hint="--checkpoint",
+        )
+    return folder, meant
+
+
+def newest_run(path: str) -> Path:
+    """The path itself, or of ``runs/<name>`` the run in it that began last, which is said."""
+    found = RunFolder.newest_in(Path(path))
+    if found is None:
+        return Path(path)
+    click.echo(f"run       {found.path}", err=True)
+    return found.path

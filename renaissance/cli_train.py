@@ -9,7 +9,12 @@ from pathlib import Path
 
 import click
 
-from renaissance.cli_arguments import PASS_OVERRIDES, read_experiment, takes_experiment
+from renaissance.cli_arguments import (
+    PASS_OVERRIDES,
+    newest_run,
+    read_experiment,
+    takes_experiment,
+)
 from renaissance.config import Experiment
 from renaissance.hooks import Callback
 from renaissance.interrupts import Interrupted
@@ -110,12 +115,13 @@ def choose_folder(
             )
             return RunFolder.fresh(root, experiment), False
         return found, "auto" if found.checkpoints.is_dir() else False
-    if not Path(resume).exists():
+    place = newest_run(resume)
+    if not place.exists():
         raise click.BadParameter(f"there is nothing at {resume!r}", param_hint="--resume")
     try:
-        return given or RunFolder.of(resume), resume
+        return given or RunFolder.of(place), str(place)
     except CheckpointError:
-        return RunFolder.fresh(root, experiment), resume  # a checkpoint that lies in no run
+        return RunFolder.fresh(root, experiment), str(place)  # a checkpoint that lies in no run
 
 
 def finish(task: Task, folder: RunFolder, result: str | None) -> None:

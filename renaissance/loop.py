@@ -9,6 +9,7 @@ stops anywhere continues as if it had not.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ class FitLoop:
         train: Its training data.
         options: The checked arguments.
         callbacks: Callbacks of the task and of this call.
+        end: Attempted steps at which it ends.
         verbose: 0 silent, 1 a bar, 2 a line an epoch.
         checkpoints: Where periodic checkpoints go.
     """
@@ -53,10 +55,12 @@ class FitLoop:
         train: Loader,
         options: FitOptions,
         callbacks: CallbackList,
+        end: int,
         verbose: int,
         checkpoints: Checkpoints,
     ) -> None:
         self.task, self.train, self.options, self.callbacks = task, train, options, callbacks
+        self.end = end
         self.executor, self.position = task.executor, task.position
         self.checkpoints, self.interrupts = checkpoints, Interrupts()
         self.progress = make_progress(
@@ -80,7 +84,7 @@ class FitLoop:
                 self.checkpoints.close()
 
     def _has_more(self) -> bool:
-        return self.position.attempted < self.options.total_steps or self._is_open()
+        return self.position.attempted < self.end or self._is_open()
 
     def _is_open(self) -> bool:
         return self.position.step >= self.options.steps_per_epoch
@@ -142,7 +146,7 @@ class FitLoop:
             self.task.open_epoch = self._validate()
         if self._checkpoint_due():
             self._save()
-        return self._stopped() or position.attempted >= options.total_steps
+        return self._stopped() or position.attempted >= self.end
 
     def _log(self, logs: LazyLogs) -> None:
         self._check_finite()
@@ -161,7 +165,7 @@ class FitLoop:
         self.progress.end_epoch(logs)
         self.callbacks.on_epoch_end(position.epoch, logs, record=self._record)
         if options.checkpoint_epochs:
-            self._save()
+            self._save(best=self._is_best(logs))
 
     def _record(self, logs: Mapping[str, float]) -> None:
         """The epoch is closed: its row, the plateau's decision, and the position behind it."""
@@ -169,6 +173,14 @@ class FitLoop:
         self.task.observe(logs)
         self.task.history.append(position.epoch, position.attempted, logs)
         position.epoch, position.step = position.epoch + 1, 0
+
+    def _is_best(self, logs: Mapping[str, float]) -> bool:
+        """Whether the validation loss of the epoch just closed is the lowest; then it is noted."""
+        loss = float(logs.get("val_loss", math.nan))
+        if not loss < self.task.best.get("val_loss", math.inf):
+            return False
+        self.task.best = {"val_loss": loss, "epoch": self.position.epoch - 1}
+        return True
 
     def _validate(self) -> dict[str, float]:
         """Means over the validation data under ``val_`` names; {} without such data."""
@@ -193,7 +205,9 @@ class FitLoop:
 
     def _check_finite(self) -> None:
         if self.executor.updater.scalars["stop"]:
-            raise NonFiniteError(describe_non_finite(self.task, self.train))
+            raise NonFiniteError(
+                describe_non_finite(self.task, self.train, self.options.steps_per_epoch)
+            )
 
     def _stopped(self) -> bool:
         if self.interrupts.received is not None:
@@ -209,19 +223,22 @@ class FitLoop:
             return time.monotonic() - self._last_save >= options.checkpoint_seconds
         return False
 
-    def _save(self, *, wait: bool = False) -> None:
+    def _save(self, *, best: bool = False, wait: bool = False) -> None:
         self._last_save = time.monotonic()
-        self.checkpoints.save(wait=wait)
+        self.checkpoints.save(best=best, wait=wait)
 
 
-def describe_non_finite(task: Task, train: Loader) -> str:
+def describe_non_finite(task: Task, train: Loader, steps_per_epoch: int) -> str:
     """Which parameter and which samples ended the run."""
     updater = task.require().updater
     skips, attempted = updater.scalars["bad"], updater.scalars["attempted"]
     name = updater.first_non_finite() or "the loss"
-    step = (attempted - 1) % train.steps_per_epoch
-    epoch = (attempted - 1) // train.steps_per_epoch
-    ids = train.batch_at(epoch, min(step, train.steps_per_epoch - 1), seed=task.seed).ids
+    epoch, step = task.position.epoch, task.position.step - 1 - (task.attempted_steps - attempted)
+    if step < 0:  # it was noticed in the epoch after
+        epoch, step = epoch - 1, step + steps_per_epoch
+    k = task.settings.accumulate
+    window = range(step * k, min((step + 1) * k, train.steps_per_epoch))
+    ids = [i for j in window for i in train.batch_at(epoch, j, seed=task.seed).ids.tolist()]
     shown = ", ".join(map(str, ids[:8])) + (" ..." if len(ids) > 8 else "")
     return (
         f"{skips} updates in a row met infinities or NaN and were skipped; the first bad gradient "
@@ -250,23 +267,24 @@ def run_fit(
         built.verify()
         resume(task, arguments["resume"], arguments["allow"])
         everyone.load_state_dict(task.callback_states)
-        wanted = Horizon(options.total_steps, options.steps_per_epoch)
+        end = options.last_step(task.position)
+        wanted = Horizon(end, options.steps_per_epoch)
         is_constant = isinstance(task.settings.schedule(), ConstantLR)
         task.horizon = horizon_for(
             wanted, task.horizon, arguments["horizon"], is_constant=is_constant
         )
         task.history.params = {"epochs": options.epochs, "steps": options.steps_per_epoch}
-        if task.position.attempted >= options.total_steps and task.position.step == 0:
+        if task.position.attempted >= end and task.position.step == 0:
             logger.warning(
                 "fit: nothing is left to do: %d steps are taken, the end is at %d",
                 task.position.attempted,
-                options.total_steps,
+                end,
             )
         rundir.begin(task)
         checkpoints = Checkpoints(task, everyone, arguments["keep"])
         task.running_callbacks = everyone
         try:
-            FitLoop(task, train, options, everyone, verbose, checkpoints).run()
+            FitLoop(task, train, options, everyone, end, verbose, checkpoints).run()
         finally:
             task.callback_states, task.running_callbacks = everyone.state_dict(), None
         rundir.end(task)

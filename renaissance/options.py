@@ -37,9 +37,15 @@ class Horizon:
 
 @dataclasses.dataclass(frozen=True)
 class FitOptions:
-    """The arguments of one call of fit, checked."""
+    """The arguments of one call of fit, checked.
 
-    epochs: int
+    Attributes:
+        epochs: The final epoch; None where only steps are limited.
+        max_steps: The final step, counted from the first of the run; None: no limit.
+        steps_per_epoch, micro_batches: Updates of an epoch, and the loader batches they take.
+    """
+
+    epochs: int | None
     max_steps: int | None
     steps_per_epoch: int
     micro_batches: int
@@ -51,10 +57,17 @@ class FitOptions:
     checkpoint_seconds: float | None
     checkpoint_epochs: bool
 
-    @property
-    def total_steps(self) -> int:
-        total = self.epochs * self.steps_per_epoch
-        return total if self.max_steps is None else min(total, self.max_steps)
+    def last_step(self, position: Position) -> int:
+        """Attempted steps at which this fit ends, from where training stands.
+
+        Epochs decide, whatever steps led here: shorter epochs, batches of another size, or
+        `train_on_batch`.
+        """
+        ends = [] if self.max_steps is None else [self.max_steps]
+        if self.epochs is not None:
+            left = (self.epochs - position.epoch) * self.steps_per_epoch - position.step
+            ends.append(position.attempted + max(0, left))
+        return min(ends)
 
 
 def parse_checkpoint(checkpoint: object) -> tuple[int | None, float | None, bool]:
@@ -156,8 +169,8 @@ def fit_options(
         if given is not None and given < 1:
             raise ValueError(f"{name} = {given} is not allowed; it takes 1 or more")
     steps, batches = steps_of(train, accumulate, chosen["steps_per_epoch"])
-    if epochs is None:
-        epochs = 1 if max_steps is None else math.ceil(max_steps / steps)
+    if epochs is None and max_steps is None:
+        epochs = 1
     freq, unit = parse_validation_freq(chosen["validation_freq"])
     every, seconds, at_ends = parse_checkpoint(chosen["checkpoint"])
     log_every = chosen["log_every"]

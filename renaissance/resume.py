@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from renaissance import snapshot
+from renaissance.callbacks import CallbackList, ModelCheckpoint
 from renaissance.checkpoint import Checkpoint, write_checkpoint
 from renaissance.saver import Saver, open_checkpoint
 from renaissance.tensorfile import CheckpointError
 
 if TYPE_CHECKING:
-    from renaissance.callbacks import CallbackList
     from renaissance.task import Task
 
 logger = logging.getLogger("renaissance")
@@ -33,6 +33,7 @@ class Checkpoints:
 
     def __init__(self, task: Task, callbacks: CallbackList, keep: int | None) -> None:
         self._task, self._callbacks = task, callbacks
+        self._has_own_best = any(isinstance(callback, ModelCheckpoint) for callback in callbacks)
         run_dir = task.run_dir
         self._saver: Saver | None = None
         if run_dir is not None:
@@ -40,7 +41,10 @@ class Checkpoints:
             self._memory = snapshot.HostCopy(snapshot.files_of(task.require()))
 
     def save(self, *, best: bool = False, wait: bool = False) -> Path | None:
-        """Start writing the task's state as it is now; with `wait` return after the commit."""
+        """Start writing the task's state as it is now; with `wait` return after the commit.
+
+        The pointer ``best`` names it when it is the best, unless a `ModelCheckpoint` decides that.
+        """
         if self._saver is None:
             return None
         built = self._task.require()
@@ -48,7 +52,8 @@ class Checkpoints:
         copies = self._memory.take(snapshot.files_of(built))
         state = snapshot.state_of(self._task, self._callbacks.state_dict())
         step = self._task.position.attempted
-        return self._saver.save(step, copies, state, best=best, wait=wait)
+        is_named = best and not self._has_own_best
+        return self._saver.save(step, copies, state, best=is_named, wait=wait)
 
     def close(self) -> None:
         """Finish what is being written; raise what went wrong."""

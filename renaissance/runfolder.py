@@ -24,7 +24,14 @@ from renaissance.facts import run_facts, write_facts
 from renaissance.hooks import Callback
 from renaissance.kinds import REGISTRY, Registry
 from renaissance.loggers import CSVLogger, JSONLogger, TensorBoard
-from renaissance.saver import newest_intact, step_name
+from renaissance.saver import (
+    BEST,
+    LATEST,
+    checkpoint_folders,
+    newest_intact,
+    step_name,
+    step_of,
+)
 from renaissance.task import Task
 from renaissance.tensorfile import CheckpointError
 
@@ -103,6 +110,11 @@ class RunFolder:
     def checkpoint_of(self, step: int) -> Path:
         """Where the checkpoint of a step is, if it is kept."""
         return self.checkpoints / step_name(step)
+
+    def kept(self) -> list[str]:
+        """What ``--checkpoint`` can name: pointers, then steps."""
+        pointers = [name for name in (LATEST, BEST) if (self.checkpoints / name).is_file()]
+        return pointers + [str(step_of(place)) for place in checkpoint_folders(self.checkpoints)]
 
     def label(self, taken: Collection[str]) -> str:
         """A short name in a table: the folder's, with its parent's where that is taken."""

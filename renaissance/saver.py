@@ -48,6 +48,14 @@ def step_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def step_of(place: Path) -> int:
+    """The step in a checkpoint's name, also while it is being replaced."""
+    match = _STEP_NAME.search(place.name)
+    if match is None:
+        raise ValueError(f"{place} is named after no step; such a name is {step_name(1)}")
+    return int(match[1])
+
+
 class Saver:
     """Writes the checkpoints of one run, one at a time, in the background.
 

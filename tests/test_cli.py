@@ -181,6 +181,10 @@ class TestResume:
         latest = folder / "checkpoints" / "latest"
         second = ok(run("train", "tiny.yaml", *longer, "--resume", latest, "--run-dir", "b"))
         assert hash_in(second) == first
+        of_the_name = ok(
+            run("train", "tiny.yaml", *longer, "--resume", "runs/tiny", "--run-dir", "c")
+        )
+        assert hash_in(of_the_name) == first
         third = ok(run("train", "tiny.yaml", *longer, "--resume", folder))
         assert hash_in(third) == first and f"run       {folder}" in third
 
@@ -243,6 +247,8 @@ class TestEvaluateAndPredict:
         assert json.loads(ok(run("evaluate", place, "--json"))) == early
         write_pointer(trained / "checkpoints" / "best", place)
         assert json.loads(ok(run("evaluate", trained, "--checkpoint", "best", "--json"))) == early
+        code, _, err = run("evaluate", trained, "--checkpoint", "5")
+        assert code == 2 and "keeps no checkpoint '5'; there are latest, best, 4, 8" in err
 
     def test_other_data(self, run, trained):
         train = json.loads(ok(run("evaluate", trained, "--data", "train", "--json")))
@@ -308,7 +314,7 @@ class TestEvaluateAndPredict:
         ok(run("train", "tiny.yaml", "seed=4"))
         newest = max(Path("runs/tiny").iterdir())
         code, out, err = run("evaluate", "runs/tiny")
-        assert code == 0 and err.startswith(f"run  {newest}\n")
+        assert code == 0 and err.startswith(f"run       {newest}\n")
         assert out == ok(run("evaluate", newest)) != ok(run("evaluate", older))
         assert run("evaluate", "runs")[0] == 1
 

@@ -94,6 +94,27 @@ def test_a_checkpoint_before_the_first_step_is_one_too(tmp_path):
     assert facts(resumed) == facts(unbroken)
 
 
+def test_best_names_the_lowest_validation_loss(tmp_path):
+    from renaissance.saver import read_pointer
+
+    def run(folder, epochs, **more):
+        task = make(folder, scheduler=rn.ConstantLR(base_lr=0.1))
+        task.fit(epochs=epochs, verbose=0, keep=1, horizon="keep", **more)
+        return task
+
+    def best(folder):
+        return read_pointer(folder / "checkpoints" / "best").name
+
+    whole = run(tmp_path / "whole", 6)
+    losses = whole.history.history["val_loss"]
+    epoch = int(np.argmin(losses))
+    assert whole.best == {"val_loss": min(losses), "epoch": epoch} and epoch < 5
+    assert best(tmp_path / "whole") == f"step-{STEPS * (epoch + 1):08d}"
+    run(tmp_path / "broken", epoch + 1)
+    assert run(tmp_path / "broken", 6, resume="auto").best == whole.best
+    assert best(tmp_path / "broken") == best(tmp_path / "whole")
+
+
 def test_plateau_resumes(tmp_path):
     plateau = rn.ReduceLROnPlateau(base_lr=0.05, patience=1, factor=0.5, threshold=0.5)
     unbroken = make(scheduler=plateau)

@@ -192,6 +192,15 @@ def test_many_skips_in_a_row_stop_the_run_and_name_the_parameter():
     assert all(torch.equal(t, task.state_dict()[n]) for n, t in weights.items())
 
 
+def test_the_samples_of_the_last_skipped_step_are_named():
+    task = make(valid=False).data(rn.Loader.from_arrays(X * np.nan, Y, batch_size=4))
+    task.accumulate(2).compile(report="none")
+    # Step 50 is the 21st of the second epoch of 29, two batches each.
+    ids = ", ".join(str(i) for i in range(160, 168))
+    with pytest.raises(rn.NonFiniteError, match=f"its samples were {ids}\\."):
+        task.fit(epochs=3, verbose=0)
+
+
 def test_ema_evaluates_and_raw_weights_come_back():
     task = quiet(make(Normed(), valid=False).ema(0.9), epochs=2)
     before = task.state_hash()
@@ -427,6 +436,22 @@ def test_shapes_that_do_not_fit():
         make(mlp([8], num_classes=4, in_features=13)).compile(report="none")
     with pytest.raises(ValueError, match="3 is no class: the model gives 3"):
         make(mlp([8], num_classes=3, in_features=12)).compile(report="none")
+
+
+def test_epochs_end_where_they_say_whatever_came_before():
+    task = make(optimizer=rn.SGD(lr=0.01)).compile(report="none")
+    for _ in range(3):
+        task.train_on_batch(X[:32], Y[:32])
+    task.fit(epochs=1, verbose=0)
+    assert (task.epoch, task.position.step, task.attempted_steps) == (1, 0, 3 + 8)
+    task.fit(epochs=2, steps_per_epoch=2, verbose=0)
+    assert (task.epoch, task.position.step, task.attempted_steps) == (2, 0, 3 + 8 + 2)
+    task.fit(epochs=3, verbose=0)
+    assert (task.epoch, task.position.step, task.attempted_steps) == (3, 0, 3 + 8 + 2 + 8)
+    task.fit(max_steps=40, verbose=0)
+    assert (task.epoch, task.position.step, task.attempted_steps) == (5, 3, 40)
+    task.fit(epochs=6, max_steps=41, verbose=0)
+    assert (task.epoch, task.position.step, task.attempted_steps) == (5, 4, 41)
 
 
 def test_longer_epochs_need_a_word_on_the_horizon():
