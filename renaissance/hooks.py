@@ -266,7 +266,7 @@ class CallbackList:
         for callback in self.callbacks:
             name = self._names[id(callback)]
             if name in stored:
-                callback.load_state_dict(stored.pop(name))
+                _load(callback, name, stored.pop(name))
                 self._restored.add(id(callback))
             elif self.task.attempted_steps and callback.state_dict():
                 missing.append(f"{name[0]} {name[1]} starts afresh, it has no state so far")
@@ -352,6 +352,17 @@ class CallbackList:
         if self._logs is not logs and isinstance(self._logs, LazyLogs):
             self._logs.expire()
         self._logs = logs
+
+
+def _load(callback: Callback, name: tuple[str, int], state: Mapping[str, Any]) -> None:
+    """Give a callback its stored state; what it cannot take is a ValueError that names it."""
+    try:
+        callback.load_state_dict(state)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"callbacks: the stored state of {name[0]} {name[1]} does not fit it "
+            f"({type(error).__name__}: {error}); resume without this callback, or start afresh"
+        ) from error
 
 
 def _names(callbacks: Sequence[Callback]) -> dict[int, tuple[str, int]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from renaissance import snapshot
 from renaissance.callbacks import CallbackList, ModelCheckpoint
 from renaissance.checkpoint import Checkpoint, write_checkpoint
+from renaissance.hoststate import state_of
 from renaissance.saver import Saver, open_checkpoint
 from renaissance.tensorfile import CheckpointError
 
@@ -50,7 +51,7 @@ class Checkpoints:
         built = self._task.require()
         self._saver.wait()  # its copy is written: the memory is free
         copies = self._memory.take(snapshot.files_of(built))
-        state = snapshot.state_of(self._task, self._callbacks.state_dict())
+        state = state_of(self._task, self._callbacks.state_dict())
         step = self._task.position.attempted
         is_named = best and not self._has_own_best
         return self._saver.save(step, copies, state, best=is_named, wait=wait)
@@ -67,7 +68,7 @@ def save(task: Task, folder: str | os.PathLike[str]) -> Path:
     copies = snapshot.HostCopy(files).take(files)
     running = task.running_callbacks
     states = task.callback_states if running is None else running.state_dict()
-    return write_checkpoint(folder, copies(), snapshot.state_of(task, states))
+    return write_checkpoint(folder, copies(), state_of(task, states))
 
 
 def load(

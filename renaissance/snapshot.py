@@ -21,9 +21,8 @@ from torch import Tensor, nn
 from renaissance import nn as layers
 from renaissance.binding import Link, link_of
 from renaissance.checkpoint import STATE, SUFFIX, Checkpoint
-from renaissance.identity import IDENTITY, compare, identity_of
-from renaissance.options import Horizon
-from renaissance.scalars import STATE as COUNTERS
+from renaissance.hoststate import FIELDS, HostState
+from renaissance.identity import compare
 from renaissance.survey import COUNTER
 from renaissance.tensorfile import TensorSpec
 
@@ -32,21 +31,6 @@ if TYPE_CHECKING:
     from renaissance.task import Task
 
 logger = logging.getLogger("renaissance")
-
-_FIELDS: Mapping[str, Any] = {
-    "name": str,
-    "position": {"epoch": int, "step": int, "attempted": int},
-    "counters": {name: float if name == "loss_scale" else int for name in COUNTERS},
-    "sums": {"names": list, "epoch": list},
-    "open_epoch": dict,
-    "generator": {"seed": str, "offset": str},
-    "horizon": (dict, type(None)),
-    "schedule": dict,
-    "history": dict,
-    "callbacks": list,
-    "best": dict,
-    "identity": dict.fromkeys(IDENTITY, object),
-}
 
 
 def files_of(built: Built) -> dict[str, dict[str, Tensor]]:
@@ -69,29 +53,6 @@ def files_of(built: Built) -> dict[str, dict[str, Tensor]]:
     return files
 
 
-def state_of(task: Task, callbacks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Everything but tensors, as JSON."""
-    built = task.require()
-    seed, offset = task.generator.get_state()
-    return {
-        "name": task.name,
-        "position": dataclasses.asdict(task.position),
-        "counters": built.updater.scalars.state(),
-        "sums": {
-            "names": list(built.executor.tally.names),
-            "epoch": built.executor.tally.values("epoch"),
-        },
-        "open_epoch": dict(task.open_epoch),
-        "generator": {"seed": str(seed), "offset": str(offset)},
-        "horizon": None if task.horizon is None else dataclasses.asdict(task.horizon),
-        "schedule": task.rates.state_dict(),
-        "history": task.history.state_dict(),
-        "callbacks": callbacks,
-        "best": dict(task.best),
-        "identity": identity_of(task),
-    }
-
-
 def restore(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> list[dict[str, Any]]:
     """Put a checkpoint's whole state into the task; returns the callbacks' states.
 
@@ -103,8 +64,7 @@ def restore(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> list[
         ValueError: The run differs in something that was not allowed by name.
     """
     built = task.require()
-    state = checkpoint.state
-    checkpoint.check_state(_FIELDS)
+    checkpoint.check_state(FIELDS)
     expected = files_of(built)
     specs = {name: _specs(tensors) for name, tensors in expected.items()}
     checkpoint.file("model").check(specs["model"])
@@ -112,17 +72,18 @@ def restore(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> list[
     may_differ = bool(changed & {"recipe", "plan"})
     beside = [name for name in ("optimizer", "ema") if name in specs or name in checkpoint.files]
     fitting = [name for name in beside if _fits(checkpoint, name, specs.get(name), may_differ)]
-    sums = _sums(state["sums"], built.executor.tally.names, checkpoint, may_differ)
+    sums = _sums(checkpoint, built.executor.tally.names, may_differ)
+    host = HostState.of(checkpoint, task.settings.schedule(), may_differ=may_differ)
     # Counters first: num_batches_tracked is stored as its distance from the counter in S.
-    built.updater.scalars.load_state(state["counters"])
+    built.updater.scalars.load_state(host.counters)
     load_model(built, checkpoint)
     built.restart_moments()
     built.memory.restart_average()
     for name in fitting:
         checkpoint.file(name).load_into(expected[name])
     built.executor.tally.load("epoch", sums)
-    _restore_host(task, state)
-    return list(state["callbacks"])
+    host.put(task)
+    return host.callbacks
 
 
 def _specs(tensors: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
@@ -148,31 +109,22 @@ def _fits(
     return False
 
 
-def _sums(
-    stored: Mapping[str, Any], names: Sequence[str], checkpoint: Checkpoint, may_differ: bool
-) -> list[float]:
+def _sums(checkpoint: Checkpoint, names: Sequence[str], may_differ: bool) -> list[float]:
     """The running epoch's sums in the order of this task's metrics, (sum, count) of each."""
-    pairs = dict(zip(stored["names"], zip(stored["epoch"][0::2], stored["epoch"][1::2])))
-    if len(stored["epoch"]) != 2 * len(stored["names"]):
-        checkpoint.refuse(f"{STATE}: {len(stored['epoch'])} sums of {stored['names']}")
-    if stored["names"] != list(names):
-        text = f"sums of {stored['names']}, this task has {list(names)}"
+    stored = checkpoint.state["sums"]
+    known, values = stored["names"], stored["epoch"]
+    if len(values) != 2 * len(known) or not all(
+        isinstance(value, float) and isinstance(name, str)
+        for value, name in zip(values, [name for name in known for _ in range(2)])
+    ):
+        checkpoint.refuse(f"{STATE}: 'sums' is not what a run writes: two numbers for each name")
+    if known != list(names):
+        text = f"sums of {known}, this task has {list(names)}"
         if not may_differ:
             checkpoint.refuse(f"{STATE}: {text}")
         logger.warning("resume: %s; those of this epoch start here", text)
+    pairs = dict(zip(known, zip(values[0::2], values[1::2])))
     return [value for name in names for value in pairs.get(name, (0.0, 0.0))]
-
-
-def _restore_host(task: Task, state: Mapping[str, Any]) -> None:
-    position = state["position"]
-    task.position.epoch, task.position.step = position["epoch"], position["step"]
-    task.position.attempted = position["attempted"]
-    task.open_epoch = dict(state["open_epoch"])
-    task.generator.set_state(int(state["generator"]["seed"]), int(state["generator"]["offset"]))
-    task.horizon = None if state["horizon"] is None else Horizon(**state["horizon"])
-    task.rates.load_state_dict(state["schedule"])
-    task.history.load_state_dict(state["history"])
-    task.best = dict(state["best"])
 
 
 def load_model(built: Built, checkpoint: Checkpoint) -> None:

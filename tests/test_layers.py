@@ -43,6 +43,7 @@ ROWS = [
         "evaluation",
         "options",
         "identity",
+        "hoststate",
         "snapshot",
         "resume",
         "rundir",
