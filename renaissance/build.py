@@ -185,7 +185,10 @@ def _materialise(module: nn.Module, x: Any) -> None:
 
 
 def _scan(task: Task, sample: tuple[Any, Tensor]) -> Scan:
-    """One pass over two samples on the unbound module; its buffers are put back."""
+    """One pass over two samples on the unbound module; its buffers are put back.
+
+    Parameters that two samples do not reach are judged by the whole first batch.
+    """
     module, recipe = task.model, task.settings
     assert recipe.loss is not None
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
@@ -200,6 +203,9 @@ def _scan(task: Task, sample: tuple[Any, Tensor]) -> Scan:
         module.train(training)
         for name, buffer in module.named_buffers():
             buffer.copy_(buffers[name])
+    loader = recipe.train
+    if found.unused and loader is not None and len(y) < min(loader.batch_size, loader.num_samples):
+        return _scan(task, first_samples(loader, loader.batch_size))
     check_random(found, seeded=task.seed_given)
     if found.output_shape is not None and recipe.train is not None:
         _check_label_range(recipe.loss, recipe.train, found.output_shape)

@@ -84,7 +84,9 @@ def notes(task: Task, built: Built) -> list[str]:
     found = []
     if built.swapped:
         found.append(f"rn.nn.Dropout takes the place of {', '.join(built.swapped)}")
-    if built.scan is not None and built.scan.repeated:
+    if built.scan is None:
+        found.append("compiled without data: parameters that no loss reaches cannot be told")
+    elif built.scan.repeated:
         found.append(
             f"{', '.join(built.scan.repeated)} runs more than once in a forward and draws the same "
             "mask each time; give every place a Dropout of its own"

@@ -1,6 +1,6 @@
 """A look at the module before the first step: what is unused, random, or cannot be captured.
 
-One forward and backward pass on a small real batch under a dispatch mode. Whatever reads a value on
+One forward and backward pass on a few real samples under a dispatch mode. Whatever reads a value on
 the host, has a shape that depends on data, or draws from torch's own generators is found with the
 path of the layer that did it.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _HOST_READS = {"_local_scalar_dense", "item", "is_nonzero"}
 _DATA_SHAPES = {"nonzero", "masked_select", "unique_consecutive", "_unique2", "unique_dim"}
+_SWITCHES = {"dropout_p", "train", "training"}  # where they are 0 or False nothing is drawn
 _RANDOM_TAG = torch.Tag.nondeterministic_seeded
 
 
@@ -54,11 +55,23 @@ class _Watch(TorchDispatchMode):
             kind = "host read"
         elif name in _DATA_SHAPES:
             kind = "data-dependent shape"
-        elif _RANDOM_TAG in func.tags and func.namespace == "aten":
+        elif func.namespace == "aten" and _draws(func, args, kwargs or {}):
             kind = "random operation"
         if kind is not None:
             self.findings[Finding(kind, name, self._layer())] = None
         return func(*args, **(kwargs or {}))
+
+
+def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation draws random numbers as it is called: attention without dropout not."""
+    if _RANDOM_TAG not in func.tags:
+        return False
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.name in _SWITCHES:
+            given = kwargs.get(argument.name, argument.default_value)
+            if not (args[place] if place < len(args) else given):
+                return False
+    return True
 
 
 @contextmanager

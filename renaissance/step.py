@@ -184,6 +184,12 @@ class StepExecutor:
     ) -> None:
         self.passes, self.memory, self.updater = passes, memory, updater
         self.parameters = list(parameters)
+        trained = {id(parameter) for parameter in parameters}
+        self._idle = {
+            name: parameter
+            for name, parameter in passes.module.named_parameters()
+            if parameter.requires_grad and id(parameter) not in trained
+        }
         self.tally = Tally(
             memory.region("R").view(torch.float64), [metric.name for metric in passes.metrics]
         )
@@ -295,13 +301,30 @@ class StepExecutor:
         if first:
             self.updater.snapshot_buffers()
         loss_sum, weight = self.train_pass(x, y, self.tally.window)
-        gradients = torch.autograd.grad(
-            loss_sum, self.parameters, grad_outputs=self._seed, allow_unused=True
+        gradients: Sequence[Tensor | None] = torch.autograd.grad(
+            loss_sum,
+            [*self.parameters, *self._idle.values()],
+            grad_outputs=self._seed,
+            allow_unused=True,
         )
+        if self._idle:
+            gradients = self._without_idle(gradients)
         self.updater.gather(gradients, accumulate=not first, weight=weight)
         if last:
             self.updater.finish()
             self.commit()
+
+    def _without_idle(self, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        count = len(self.parameters)
+        reached = [name for name, g in zip(self._idle, gradients[count:]) if g is not None]
+        if reached:
+            raise RuntimeError(
+                f"this batch reaches {', '.join(reached)}, which the first batch of the data at "
+                "compile did not, so that they were taken as unused and have no place in the "
+                "plan; add `0 * parameter.sum()` of each to the output, or compile with a first "
+                "batch that reaches them"
+            )
+        return gradients[:count]
 
     def commit(self) -> None:
         """Close the step in the tally."""
