@@ -109,8 +109,10 @@ class Built:
         self.executor.forget_mode()
 
     def close(self) -> None:
-        """Give the module its own tensors back and free the regions."""
+        """Give the module its own tensors and dropouts back and free the regions."""
         self.executor.close()
+        layers.restore_dropouts(self.module, self.swapped)
+        layers.bind_dropouts(self.module, None)  # the user's own ones: they hold region S
         self.memory.unbind(self.module)
         self.memory.close()
 

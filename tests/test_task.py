@@ -307,6 +307,20 @@ def test_dropout_is_swapped_and_keyed():
     assert any(isinstance(m, rn.nn.Dropout) for m in task.model.modules())
 
 
+def test_a_closed_task_leaves_torchs_dropouts_and_keeps_no_memory():
+    model = nn.Sequential(
+        nn.Flatten(), nn.Dropout(0.5), nn.Linear(X.shape[1], 8), rn.nn.Dropout(0.1), nn.Linear(8, 4)
+    )
+    with quiet(make(model, valid=False), epochs=1):
+        assert type(model[1]) is rn.nn.Dropout
+    assert type(model[1]) is nn.Dropout and type(model[3]) is rn.nn.Dropout
+    assert model[3]._scalars is None, "it would keep the regions alive"
+    first = model[1](torch.ones(1, 1000))
+    assert not torch.equal(first, model[1](torch.ones(1, 1000)))
+    with pytest.raises(RuntimeError, match="give the model to rn.Task"):
+        model(torch.from_numpy(X))
+
+
 def test_a_dropout_that_runs_twice_is_said(capsys):
     class Twice(nn.Module):
         def __init__(self, drops):

@@ -6,6 +6,7 @@ for any number of ranks and in a replayed graph, where every replay has a new on
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -153,11 +154,12 @@ def swap_dropouts(module: nn.Module) -> list[str]:
     return swapped
 
 
-def restore_dropouts(module: nn.Module) -> None:
-    """torch.nn.Dropout in the place of every `Dropout`."""
-    for parent in list(module.modules()):
+def restore_dropouts(module: nn.Module, paths: Collection[str] | None = None) -> None:
+    """torch.nn.Dropout in the place of every `Dropout`, or of those at `paths`."""
+    for path, parent in list(module.named_modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, Dropout):
+            own = f"{path}.{name}" if path else name
+            if isinstance(child, Dropout) and (paths is None or own in paths):
                 plain = nn.Dropout(child.p)
                 plain.train(child.training)
                 setattr(parent, name, plain)
