@@ -63,10 +63,13 @@ def facts(task):
 
 
 class Stop(rn.Callback):
+    """Stops after a step, and keeps rate, loss and accuracy of every step."""
+
     def __init__(self, step):
-        self.step = step
+        self.step, self.trace = step, []
 
     def on_train_batch_end(self, batch, logs):
+        self.trace.append((self.task.attempted_steps, batch, dict(logs)))
         if self.task.attempted_steps == self.step:
             self.task.stop_training = True
 
@@ -74,16 +77,18 @@ class Stop(rn.Callback):
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_stopped_and_resumed_equals_unbroken(precision, tmp_path):
-    unbroken = make(precision=precision)
-    unbroken.fit(epochs=EPOCHS, verbose=0)
+    unbroken, whole = make(precision=precision), Stop(99)
+    unbroken.fit(epochs=EPOCHS, verbose=0, callbacks=[whole])
     for stop in range(1, EPOCHS * STEPS + 1):
         run = tmp_path / str(stop)
         first = make(run, precision=precision)
-        first.fit(epochs=EPOCHS, verbose=0, checkpoint=1, callbacks=[Stop(stop)])
+        before, after = Stop(stop), Stop(99)
+        first.fit(epochs=EPOCHS, verbose=0, checkpoint=1, callbacks=[before])
         assert first.attempted_steps == stop
         second = make(run, precision=precision)
-        second.fit(epochs=EPOCHS, verbose=0, resume="auto", callbacks=[Stop(99)])
+        second.fit(epochs=EPOCHS, verbose=0, resume="auto", callbacks=[after])
         assert facts(second) == facts(unbroken), f"stopped after step {stop}"
+        assert before.trace + after.trace == whole.trace, f"stopped after step {stop}"
 
 
 def test_a_checkpoint_before_the_first_step_is_one_too(tmp_path):
