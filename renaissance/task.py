@@ -391,13 +391,22 @@ class Task(Told):
         """SHA-256 over W, M, V, E, B, counters and loss scale, in hex."""
         return snapshot.state_hash(self.require())
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """The module's state dict in float32 masters, copies."""
-        return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+    def state_dict(self, weights: str | None = "raw") -> dict[str, Tensor]:
+        """The module's state dict in float32 masters, copies; "ema" (or None) as in `evaluate`."""
+        if weights == "raw":
+            return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+        with self.switches(), evaluation.weights_of(self.require(), weights):
+            return self.state_dict()
 
-    def export_module(self) -> nn.Module:
-        """A plain module with float32 weights of its own, free of this task."""
-        return snapshot.export_module(self.require())
+    def export_module(self, weights: str | None = "raw") -> nn.Module:
+        """A plain module with float32 weights of its own, free of this task.
+
+        Args:
+            weights: "raw" for the weights that are trained, "ema" for their average, which
+                `evaluate` judges; None takes the average when the task keeps one.
+        """
+        with self.switches(), evaluation.weights_of(self.require(), weights):
+            return snapshot.export_module(self.require())
 
     def save(self, folder: str | os.PathLike[str]) -> pathlib.Path:
         """Write one checkpoint and return after its commit; makes parents.

@@ -301,6 +301,22 @@ def test_export_is_plain_and_equal():
     module.train()(torch.from_numpy(X)).sum().backward()
 
 
+def test_the_average_is_exported_by_name():
+    task = quiet(make(Normed()).ema(0.9), epochs=2)
+    hash_before = task.state_hash()
+    plain, average = task.export_module(), task.export_module("ema")
+    assert task.state_hash() == hash_before
+    judged = {name: tensor.numpy() for name, tensor in task.snapshot_weights()["ema"].items()}
+    for name, tensor in average.state_dict().items():
+        if name in judged:
+            assert np.array_equal(tensor.numpy(), judged[name])
+            assert not torch.equal(tensor, plain.state_dict()[name])
+        assert torch.equal(tensor, task.state_dict("ema")[name])
+        assert torch.equal(tensor, task.state_dict(None)[name])
+    with pytest.raises(ValueError, match="the task keeps no average"):
+        quiet(make(Normed()), epochs=1).export_module("ema")
+
+
 def test_dropout_is_swapped_and_keyed():
     task = make(small(dropout=0.5), valid=False)
     task.compile(report="none")
