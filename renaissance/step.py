@@ -152,7 +152,7 @@ class Passes:
             for metric in self.metrics:
                 found += metric.function(output, y)
             sums.add_(torch.stack([one.double() for one in found]))
-        return loss_sum, weight
+        return loss_sum.float(), weight.float()  # a loss of float64 outputs is float64
 
 
 def _device_type(x: Any) -> str:

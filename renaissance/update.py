@@ -96,11 +96,25 @@ class Updater:
             accumulate: Add to G (a later micro-step of the window) instead of writing it.
             weight: Loss weight of the micro-batch, 0-d float32 on the device; None: the window
                 counts as a full one.
+
+        Raises:
+            TypeError: The weight is no float32 number on the device.
         """
+        if weight is not None:
+            self._check_weight(weight)
         gradients = self._gradients if self._capturing is None else self._capturing
         if gradients.fill(grads) and self._capturing is None:
             gradients.upload()
         self._ranges.gather(gradients, accumulate, weight)
+
+    def _check_weight(self, weight: torch.Tensor) -> None:
+        """Its bytes are read as one float32 number: anything else would be another number."""
+        kind = (weight.dtype, weight.numel(), weight.device.type)
+        if kind != (torch.float32, 1, self.device.type):
+            raise TypeError(
+                f"gather: the weight is {weight.dtype} {tuple(weight.shape)} on {weight.device}; "
+                f"it takes one float32 number on {self.device}: weight.float()"
+            )
 
     def begin_capture(self) -> None:
         """The gather that follows is recorded into a graph: it gets an address table of its own."""

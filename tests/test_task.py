@@ -566,3 +566,42 @@ def test_leftover_randomness_is_an_error_with_a_seed():
     with pytest.raises(RuntimeError, match="Noisy"):
         make(Noisy()).compile(report="none")
     make(Noisy(), seed=None).compile(report="none")
+
+
+class Double(nn.Module):
+    """A model that computes in float64 at its end."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = small()
+
+    def forward(self, x):
+        return self.inner(x).double()
+
+
+@pytest.mark.parametrize(
+    "loss, targets",
+    [
+        (rn.CrossEntropyLoss(), Y),
+        (rn.CrossEntropyLoss(class_weights=[1, 2, 3, 4]), Y),
+        (rn.MSELoss(), np.eye(4, dtype=np.float32)[Y]),
+        (rn.BCEWithLogitsLoss(), np.eye(4, dtype=np.float32)[Y]),
+        (lambda output, target: ((output - target) ** 2).mean(), np.eye(4, dtype=np.float32)[Y]),
+    ],
+    ids=["classes", "weighted", "mse", "bce", "function"],
+)
+def test_outputs_in_float64_train_as_those_in_float32(loss, targets):
+    losses, tasks = [], []
+    for model in (Double(), small()):
+        task = rn.Task(model, seed=1, device="cpu").loss(loss).optimizer(rn.SGD(lr=0.1))
+        task.data(rn.Loader.from_arrays(X, targets, batch_size=32)).init("keep")
+        with torch.no_grad():
+            for k, parameter in enumerate(model.parameters()):
+                generator = torch.Generator().manual_seed(k)
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) / 4)
+        task.compile(report="none")
+        losses.append(task.fit(epochs=2, verbose=0).history["loss"])
+        tasks.append(task)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5) and losses[0][1] < losses[0][0]
+    for one, other in zip(*(task.state_dict().values() for task in tasks), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)

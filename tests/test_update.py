@@ -327,3 +327,21 @@ def test_a_second_updater_on_the_same_memory_starts_from_its_counters():
     again = Updater(rig.memory, AdamW())
     again.scalars.load_state(state)
     assert again.scalars["applied"] == 3 and again.scalars.state() == state
+
+
+@pytest.mark.parametrize(
+    "weight, came",
+    [
+        (torch.tensor(8.0, dtype=torch.float64), "torch.float64"),
+        (torch.tensor(8), "torch.int64"),
+        (torch.ones(2), r"\(2,\)"),
+        (torch.empty((), device="meta"), "meta"),
+    ],
+    ids=["float64", "int64", "two", "elsewhere"],
+)
+def test_a_weight_that_would_be_misread_is_refused(weight, came):
+    rig = Rig(SGD())
+    before = rig.tensors("W")
+    with pytest.raises(TypeError, match=f"{came}.* it takes one float32 number"):
+        rig.step(rig.grads(0), lr=0.1, weight=weight)
+    assert all(torch.equal(before[name], now) for name, now in rig.tensors("W").items())
