@@ -17,8 +17,8 @@ from renaissance.config import Experiment, made
 from renaissance.data.index import EXTENSIONS
 from renaissance.data.loader import Loader
 from renaissance.factories import Call
+from renaissance.foreign_losses import as_loss
 from renaissance.jsontext import dump_json
-from renaissance.losses import as_loss
 from renaissance.report import ClassReport
 from renaissance.runfolder import RunFolder
 from renaissance.saver import open_checkpoint

@@ -11,7 +11,6 @@ in 16 bits are taken to float32 first.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar
@@ -54,13 +53,13 @@ class Loss(Value):
         raise NotImplementedError
 
 
-def _wide_dtype(output: Tensor) -> torch.dtype:
+def wide_dtype(output: Tensor) -> torch.dtype:
     """Float32, or float64 where the caller computes in it."""
     return torch.float64 if output.dtype == torch.float64 else torch.float32
 
 
 def _wide(output: Tensor) -> Tensor:
-    return output.to(_wide_dtype(output))
+    return output.to(wide_dtype(output))
 
 
 def _as_floats(given: Any) -> Any:
@@ -122,6 +121,8 @@ class CrossEntropyLoss(Loss):
 
         def cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
             wide = _wide(output)  # (N, C, ...)
+            if not target.is_floating_point():
+                check_classes_shape("CrossEntropyLoss", target.shape, output.shape)
             by_class = None if weights is None else weights.to(wide.dtype)
             if output.ndim > 2 and not target.is_floating_point():
                 return _pictures(torch.log_softmax(wide, 1), target, by_class, smoothing, ignored)
@@ -132,7 +133,7 @@ class CrossEntropyLoss(Loss):
             }
             if target.is_floating_point():
                 total = F.cross_entropy(wide, target.to(wide.dtype), **options)
-                return total, _number(wide.numel() // wide.shape[1], total)
+                return total, number(wide.numel() // wide.shape[1], total)
             total = F.cross_entropy(wide, target.long(), ignore_index=ignored, **options)
             return total, _weight_of(target, by_class, ignored).to(wide.dtype)
 
@@ -192,7 +193,7 @@ class CrossEntropyLoss(Loss):
             )
 
 
-def _number(count: int, like: Tensor) -> Tensor:
+def number(count: int, like: Tensor) -> Tensor:
     """A 0-d tensor on the device and of the type of another."""
     return torch.full((), count, dtype=like.dtype, device=like.device)
 
@@ -225,15 +226,33 @@ def _pictures(
     return total, weight
 
 
-def _need_equal_shapes(
-    name: str, target: npt.NDArray[Any], output_shape: Sequence[int], kinds: str
-) -> None:
-    if tuple(target.shape) != tuple(output_shape):
+def check_equal_shapes(name: str, target: Sequence[int], output: Sequence[int]) -> None:
+    """Refuse shapes that differ; they are known where an operation is traced, so this is free.
+
+    Raises:
+        ValueError: They differ.
+    """
+    if tuple(target) != tuple(output):
         raise ValueError(
-            f"{name} needs targets of the shape of the outputs {tuple(output_shape)}, received "
-            f"{tuple(target.shape)}; reshape one of them (broadcasting would compare every target "
+            f"{name} needs targets of the shape of the outputs {tuple(output)}, received "
+            f"{tuple(target)}; reshape one of them (broadcasting would compare every target "
             "with every output)"
         )
+
+
+def check_classes_shape(name: str, target: Sequence[int], output: Sequence[int]) -> None:
+    """The same for classes (N, ...) against outputs (N, C, ...)."""
+    if tuple(target) != (*output[:1], *output[2:]):
+        raise ValueError(
+            f"{name} cannot compare outputs {tuple(output)} with classes {tuple(target)}; it takes "
+            f"one whole number for each prediction, {(*output[:1], *output[2:])}"
+        )
+
+
+def _check_values(
+    name: str, target: npt.NDArray[Any], output_shape: Sequence[int], kinds: str
+) -> None:
+    check_equal_shapes(name, target.shape, output_shape)
     if target.dtype.kind not in kinds:
         raise ValueError(f"{name} cannot compare with targets of type {target.dtype}")
     if target.dtype.kind == "f" and not np.isfinite(target).all():
@@ -252,9 +271,10 @@ class BCEWithLogitsLoss(Loss):
 
     def function(self, device: torch.device | str) -> LossFunction:
         def bce_with_logits(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            check_equal_shapes("BCEWithLogitsLoss", target.shape, output.shape)
             wide = _wide(output)
             total = F.binary_cross_entropy_with_logits(wide, target.to(wide.dtype), reduction="sum")
-            return total, _number(wide.numel(), total)
+            return total, number(wide.numel(), total)
 
         return bce_with_logits
 
@@ -262,7 +282,7 @@ class BCEWithLogitsLoss(Loss):
         return float(math.prod(output_shape))
 
     def check_target(self, target: npt.NDArray[Any], output_shape: Sequence[int]) -> None:
-        _need_equal_shapes("BCEWithLogitsLoss", target, output_shape, "fiub")
+        _check_values("BCEWithLogitsLoss", target, output_shape, "fiub")
         wrong = (target < 0) | (target > 1)
         if wrong.any():
             place = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -280,10 +300,11 @@ class MSELoss(Loss):
 
     def function(self, device: torch.device | str) -> LossFunction:
         def mse(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            check_equal_shapes("MSELoss", target.shape, output.shape)
             wide = _wide(output)
             difference = wide - target.to(wide.dtype)
             total = (difference * difference).sum()
-            return total, _number(wide.numel(), total)
+            return total, number(wide.numel(), total)
 
         return mse
 
@@ -291,71 +312,4 @@ class MSELoss(Loss):
         return float(math.prod(output_shape))
 
     def check_target(self, target: npt.NDArray[Any], output_shape: Sequence[int]) -> None:
-        _need_equal_shapes("MSELoss", target, output_shape, "fiu")
-
-
-@value
-class CallableLoss(Loss):
-    """Any ``(output, target) -> scalar mean over the batch``; what `as_loss` makes of a function.
-
-    A torch module is copied to the device with its buffers.
-    """
-
-    knows_targets: ClassVar[bool] = False
-    mean: Setting[Callable[[Any, Any], Any]] = setting(
-        kw_only=False, doc="Function of (output, target) that gives the mean loss, a scalar tensor."
-    )
-
-    def function(self, device: torch.device | str) -> LossFunction:
-        mean = self.settings.mean
-        if isinstance(mean, torch.nn.Module):
-            mean = copy.deepcopy(mean).to(device)
-
-        def from_mean(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-            given = mean(output, target)
-            if not isinstance(given, Tensor) or given.numel() != 1:
-                came = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-                raise ValueError(
-                    f"the loss {self.name} gave {came}, not a scalar tensor; a loss is the mean "
-                    "over the batch, as in loss.mean()"
-                )
-            wide = given.reshape(()).to(_wide_dtype(output))
-            return wide * output.shape[0], _number(output.shape[0], wide)
-
-        return from_mean
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        mean = self.settings.mean
-        return str(getattr(mean, "__name__", type(mean).__name__))
-
-    def nominal_weight(self, output_shape: Sequence[int]) -> float:
-        return float(output_shape[0])
-
-    def check_target(self, target: npt.NDArray[Any], output_shape: Sequence[int]) -> None:
-        if not target.shape or target.shape[0] != output_shape[0]:
-            raise ValueError(
-                f"the loss {self.name} gets targets {tuple(target.shape)} for outputs "
-                f"{tuple(output_shape)}; both must begin with the batch"
-            )
-
-    def __repr__(self) -> str:
-        return f"CallableLoss({self.name})"
-
-
-def as_loss(given: object) -> Loss:
-    """A loss as it is, a function or torch module as a `CallableLoss`.
-
-    Raises:
-        TypeError: Neither.
-    """
-    if isinstance(given, Loss):
-        return given
-    if isinstance(given, type) or not callable(given):
-        hint = f"; write {given.__name__}()" if isinstance(given, type) else ""
-        raise TypeError(
-            f"loss = {given!r} ({type(given).__name__}) is not allowed; it takes a loss such as "
-            f"CrossEntropyLoss() or a function (output, target) -> scalar mean{hint}"
-        )
-    return CallableLoss(given)
+        _check_values("MSELoss", target, output_shape, "fiu")

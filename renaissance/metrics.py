@@ -10,7 +10,7 @@ with a smaller index), which has no ties; a row that holds a NaN is wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,12 +86,14 @@ def top_k(k: int, ignore_index: int | None = None) -> MetricFunction:
 
     def counts(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         if target.is_floating_point():
+            _check_shape("accuracy of probabilities", target.shape, output.shape)
             target = target.argmax(1)
             counted = torch.ones_like(target, dtype=torch.bool)
         elif ignore_index is None:
             counted = torch.ones_like(target, dtype=torch.bool)
         else:
             counted = target != ignore_index
+        _check_shape("accuracy", target.shape, (*output.shape[:1], *output.shape[2:]))
         place = rank(output, target)
         # A row of C classes is never of rank k >= C unless it is broken.
         right = counted & (place < min(k, output.shape[1]))
@@ -100,8 +102,18 @@ def top_k(k: int, ignore_index: int | None = None) -> MetricFunction:
     return counts
 
 
+def _check_shape(name: str, target: Sequence[int], expected: Sequence[int]) -> None:
+    """Shapes that would broadcast compare every target with every output."""
+    if tuple(target) != tuple(expected):
+        raise ValueError(
+            f"{name} takes targets of shape {tuple(expected)} here, received {tuple(target)}; "
+            "reshape them, or give a metric of your own"
+        )
+
+
 def binary_accuracy(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Elements whose logit is above 0 exactly when the target is above 0.5; NaN is wrong."""
+    _check_shape("binary_accuracy", target.shape, output.shape)
     right = ((output > 0) == (target > 0.5)) & ~torch.isnan(output)
     count = torch.full((), right.numel(), dtype=torch.float32, device=output.device)
     return right.sum(dtype=torch.float32), count

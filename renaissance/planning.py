@@ -24,7 +24,8 @@ from renaissance import nn as layers
 from renaissance.build import plan_of
 from renaissance.config import Experiment, made
 from renaissance.describe import human_bytes
-from renaissance.losses import Loss, as_loss
+from renaissance.foreign_losses import as_loss
+from renaissance.losses import Loss
 from renaissance.memory import MemoryPlan
 from renaissance.precision import Precision, resolve_precision
 from renaissance.recipe import Recipe

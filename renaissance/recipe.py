@@ -12,9 +12,10 @@ from typing_extensions import Self
 from renaissance.data.foreign import as_loader
 from renaissance.data.loader import Loader
 from renaissance.ema import Clip, Ema
+from renaissance.foreign_losses import as_loss
 from renaissance.hooks import Callback, check_callback
 from renaissance.init import Initializer
-from renaissance.losses import Loss, as_loss
+from renaissance.losses import Loss
 from renaissance.optim import Optimizer
 from renaissance.schedules import Schedule, resolve_lr
 

@@ -149,3 +149,24 @@ def test_predict_gives_every_sample_or_says_which_it_cannot(task):
     assert task.predict(loader(drop_last=True, batch_size=10)).shape == (20, 3)
     with pytest.raises(ValueError, match="leaves out 4 of 20 samples"):
         task.predict(loader(drop_last=True))
+
+
+@pytest.mark.parametrize(
+    "loss", [rn.MSELoss(), rn.BCEWithLogitsLoss(), nn.L1Loss()], ids=lambda v: type(v).__name__
+)
+def test_data_that_would_broadcast_is_refused_after_compile_too(loss):
+    y = (Y > 0).astype(np.float32)
+    task = rn.Task(nn.Linear(4, 1), seed=1, device="cpu", threads=1).loss(loss)
+    task.optimizer(rn.SGD(lr=0.1)).data(rn.Loader.from_arrays(X, y[:, None], batch_size=8))
+    task.compile(report="none")
+    flat = rn.Loader.from_arrays(X, y, batch_size=8)
+    calls = [
+        lambda: task.evaluate(flat),
+        lambda: task.fit(flat, epochs=1, verbose=0),
+        lambda: task.train_on_batch(X, y),
+        lambda: task.test_on_batch(X, y),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"outputs \(\d+, 1\), received \(\d+,\)"):
+            call()
+    assert task.fit(epochs=1, verbose=0).history["loss"][0] > 0

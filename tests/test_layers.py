@@ -25,7 +25,7 @@ ROWS = [
     [
         "optim",
         "schedules curves plateau",
-        "losses",
+        "losses foreign_losses",
         "metrics",
         "init fills",
         "precision",

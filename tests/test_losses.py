@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import renaissance as rn
-from renaissance.losses import CallableLoss, as_loss
+from renaissance.foreign_losses import CallableLoss, as_loss
 
 SHAPES = {"rows": (7, 5), "lines": (3, 5, 4), "pictures": (2, 5, 3, 4)}
 WEIGHTS = (0.5, 2.0, 0.0, 1.0, 3.0)
@@ -240,6 +240,95 @@ def test_as_loss():
             as_loss(wrong)
 
 
+CLASS_WEIGHTS = torch.tensor(WEIGHTS, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    "module, ours, target",
+    [
+        (torch.nn.CrossEntropyLoss(), rn.CrossEntropyLoss(), classes((12, 5))),
+        (
+            torch.nn.CrossEntropyLoss(CLASS_WEIGHTS, label_smoothing=0.2),
+            rn.CrossEntropyLoss(class_weights=WEIGHTS, label_smoothing=0.2),
+            classes((12, 5), ignored=-100),
+        ),
+        (
+            torch.nn.CrossEntropyLoss(CLASS_WEIGHTS, ignore_index=3),
+            rn.CrossEntropyLoss(class_weights=WEIGHTS, ignore_index=3),
+            classes((12, 5), ignored=3),
+        ),
+        (
+            torch.nn.CrossEntropyLoss(CLASS_WEIGHTS, label_smoothing=0.2),
+            rn.CrossEntropyLoss(class_weights=WEIGHTS, label_smoothing=0.2),
+            probabilities((12, 5)),
+        ),
+        (torch.nn.MSELoss(), rn.MSELoss(), probabilities((12, 5))),
+        (torch.nn.BCEWithLogitsLoss(), rn.BCEWithLogitsLoss(), probabilities((12, 5))),
+        (torch.nn.L1Loss(), None, probabilities((12, 5))),
+        (torch.nn.SmoothL1Loss(beta=0.5), None, probabilities((12, 5))),
+        (torch.nn.HuberLoss(delta=0.5), None, probabilities((12, 5))),
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_torchs_own_losses_count_over_a_window_what_they_count_over_a_batch(module, ours, target):
+    loss, output = as_loss(module), draw((12, 5))
+    assert loss == ours if ours is not None else isinstance(loss, CallableLoss)
+    expected = reference(module, output, target)
+    torch.testing.assert_close(both(loss, output, target), expected, rtol=1e-12, atol=1e-13)
+    function = loss.function("cpu")
+    parts = [
+        torch.stack(function(output[a:b], target[a:b])) for a, b in [(0, 5), (5, 10), (10, 12)]
+    ]
+    total, weight = sum(parts)
+    torch.testing.assert_close(total / weight, expected[0], rtol=1e-12, atol=0)
+
+
+def test_torchs_losses_that_have_no_peer_stay_what_they_are():
+    class Own(torch.nn.CrossEntropyLoss):
+        def forward(self, output, target):
+            return 2 * super().forward(output, target)
+
+    weighted = torch.nn.BCEWithLogitsLoss(pos_weight=torch.tensor([2.0]))
+    for module in (Own(), weighted, torch.nn.BCEWithLogitsLoss(weight=torch.ones(5))):
+        assert as_loss(module) == CallableLoss(module)
+    for reduction in ("sum", "none"):
+        for kind in (torch.nn.CrossEntropyLoss, torch.nn.L1Loss, Own):
+            with pytest.raises(
+                ValueError, match=rf"reduction='{reduction}'.* takes reduction=.mean"
+            ):
+                as_loss(kind(reduction=reduction))
+
+
+@pytest.mark.parametrize(
+    "loss, target, text",
+    [
+        (rn.MSELoss(), torch.zeros(4), r"outputs \(4, 1\), received \(4,\)"),
+        (rn.BCEWithLogitsLoss(), torch.zeros(4), r"outputs \(4, 1\), received \(4,\)"),
+        (as_loss(torch.nn.L1Loss()), torch.zeros(4), r"L1Loss needs .*received \(4,\)"),
+        (as_loss(torch.nn.SmoothL1Loss()), torch.zeros(4), "SmoothL1Loss needs"),
+        (as_loss(torch.nn.HuberLoss()), torch.zeros(4), "HuberLoss needs"),
+        (as_loss(F.l1_loss), torch.zeros(4), "l1_loss needs"),
+        (as_loss(F.mse_loss), torch.zeros(1, 1), "mse_loss needs"),
+        (
+            rn.CrossEntropyLoss(),
+            torch.zeros(4, 1, dtype=torch.int64),
+            r"classes \(4, 1\); .* \(4,\)",
+        ),
+    ],
+    ids=lambda v: getattr(v, "name", type(v).__name__),
+)
+def test_shapes_that_would_broadcast_are_refused_where_the_loss_is_computed(loss, target, text):
+    with pytest.raises(ValueError, match=text):
+        loss.function("cpu")(torch.zeros(4, 1), target)
+
+
+def test_pictures_of_classes_do_not_broadcast():
+    function = rn.CrossEntropyLoss().function("cpu")
+    for shape in [(1, 3, 4), (2, 1, 4), (2, 3, 1), (2, 3)]:
+        with pytest.raises(ValueError, match=r"it takes one whole number .* \(2, 3, 4\)"):
+            function(torch.zeros(2, 5, 3, 4), torch.zeros(shape, dtype=torch.int64))
+
+
 def test_a_function_must_give_a_scalar():
     function = as_loss(lambda output, target: (output - target) ** 2).function("cpu")
     with pytest.raises(ValueError, match=r"the loss <lambda> gave \(3, 2\), not a scalar"):
@@ -249,11 +338,11 @@ def test_a_function_must_give_a_scalar():
 
 
 def test_a_module_is_copied_with_its_buffers():
-    module = torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0]))
+    module = torch.nn.BCEWithLogitsLoss(pos_weight=torch.tensor([3.0]))
     function = as_loss(module).function("cpu")
-    module.weight.zero_()
-    total, weight = function(torch.zeros(2, 2), torch.tensor([0, 1]))
-    assert float(total / weight) == pytest.approx(np.log(2))
+    module.pos_weight.zero_()
+    total, weight = function(torch.zeros(2, 1), torch.ones(2, 1))
+    assert float(total / weight) == pytest.approx(3 * np.log(2))
 
 
 @pytest.mark.parametrize(

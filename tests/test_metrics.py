@@ -106,7 +106,7 @@ def test_resolve():
 
 
 def test_a_loss_that_is_a_function_leaves_accuracy_to_the_user():
-    loss = rn.losses.as_loss(F.cross_entropy)
+    loss = rn.foreign_losses.as_loss(F.cross_entropy)
     assert [m.name for m in resolve_metrics((), loss)] == []
     accuracy, top2 = resolve_metrics(["accuracy", "top2"], loss)
     target = torch.tensor([0, -100, 1])
@@ -166,3 +166,19 @@ def test_what_a_function_may_not_give(function):
     metric = from_callable("mine", function)
     with pytest.raises(ValueError, match="'mine' gave .* for a batch of 4"):
         metric.function(torch.zeros(4, 2), torch.zeros(4))
+
+
+@pytest.mark.parametrize(
+    "name, output, target",
+    [
+        ("accuracy", (4, 3), torch.zeros(4, 1, dtype=torch.int64)),
+        ("accuracy", (4, 3, 2), torch.zeros(4, 1, dtype=torch.int64)),
+        ("top2", (4, 3), torch.zeros(1, dtype=torch.int64)),
+        ("accuracy", (4, 3), torch.zeros(1, 3)),
+        ("binary_accuracy", (4, 1), torch.zeros(4)),
+    ],
+)
+def test_shapes_that_would_broadcast_are_refused(name, output, target):
+    (metric,) = rn.metrics.resolve_metrics([name], rn.foreign_losses.as_loss(F.cross_entropy))
+    with pytest.raises(ValueError, match=r"takes targets of shape .* received"):
+        metric.function(torch.zeros(output), target)

@@ -10,7 +10,7 @@ import pydantic
 import pytest
 
 import renaissance as rn
-from renaissance.losses import CallableLoss
+from renaissance.foreign_losses import CallableLoss
 from renaissance.schedules import Schedule
 from renaissance.settings import (
     Setting,
@@ -101,7 +101,7 @@ def concrete(cls):
 
 
 def test_the_battery_meets_every_description_of_this_layer():
-    modules = {type(example).__module__ for example in EXAMPLES} | {"renaissance.losses"}
+    modules = {type(example).__module__ for example in EXAMPLES} | {"renaissance.foreign_losses"}
     bases = {"Optimizer", "Schedule", "WarmSchedule", "Loss"}
     wanted = {c for c in concrete(Value) if c.__module__ in modules and c.__name__ not in bases}
     assert wanted - {type(example) for example in EXAMPLES} == NOT_DATA

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import renaissance as rn
-from renaissance.losses import as_loss
+from renaissance.foreign_losses import as_loss
 from renaissance.metrics import binary_accuracy, top_k
 
 pytestmark = [
