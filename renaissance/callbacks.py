@@ -119,6 +119,15 @@ class EarlyStopping(Callback):
             self._restore_weights()
         self._is_stopping = False
 
+    def reason(self) -> str:
+        if self.stopped_epoch is None or self.best_epoch is None:
+            return ""
+        kept = ", whose weights are back" if self.restore_best else ""
+        return (
+            f"{self.monitor} has not improved for {self.patience} epochs; the best was "
+            f"{self.best:.4g} at epoch {self.best_epoch + 1}{kept}"
+        )
+
     def _folder(self, steps: int | None) -> pathlib.Path | None:
         """Where the weights of the best epoch, which ended after so many steps, are on disk."""
         if self.task.run_dir is None or steps is None:

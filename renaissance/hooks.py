@@ -99,6 +99,10 @@ class Callback:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` gave."""
 
+    def reason(self) -> str:
+        """Why it ended the last fit, in a few words for people; empty when it did not."""
+        return ""
+
     def reset(self) -> None:
         """Forget the previous run: called when training starts at step 0 without a checkpoint."""
 
@@ -239,6 +243,10 @@ class CallbackList:
     def listens(self, hook: str) -> bool:
         """Whether any callback has this hook; calling it otherwise does nothing."""
         return bool(self._listeners[hook])
+
+    def reasons(self) -> list[str]:
+        """Why callbacks ended the fit."""
+        return [text for text in (callback.reason() for callback in self.callbacks) if text]
 
     def state_dict(self) -> list[dict[str, Any]]:
         """``[{"class": ..., "index": ..., "state": {...}}]`` for every state that is not empty."""

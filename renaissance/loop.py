@@ -67,7 +67,8 @@ class FitLoop:
             verbose, epochs=options.epochs, steps_per_epoch=options.steps_per_epoch
         )
         self._hears_steps = callbacks.listens("on_train_batch_end")
-        self._last_save = time.monotonic()
+        self._last_save, self._kept = time.monotonic(), self._place()
+        self._skipped = int(self.executor.updater.scalars["skipped"])
 
     def run(self) -> None:
         """Train until the last epoch, a stop, a signal or an error."""
@@ -77,11 +78,39 @@ class FitLoop:
                 self.callbacks.on_train_begin({})
                 while self._has_more() and not self.task.stop_training and self._epoch():
                     pass
-                self.callbacks.on_train_end({})
+                self._end()
             finally:
                 self.progress.close()
                 self.callbacks.close()
                 self.checkpoints.close()
+
+    def _end(self) -> None:
+        """The last hook, and a checkpoint of what it leaves where there is none of that yet.
+
+        Callbacks that stopped the run may put other weights back; those are what one wants to find.
+        """
+        is_stopped, states = self.task.stop_training, self.callbacks.state_dict()
+        before = self.task.state_hash() if is_stopped else ""
+        self.callbacks.on_train_end({})
+        is_changed = is_stopped and self.task.state_hash() != before
+        if self.options.has_checkpoints and (self._kept != self._place() or is_changed):
+            # A run that was stopped stays so when it is resumed: what callbacks knew before.
+            self.checkpoints.save(callbacks=states)
+        self.progress.say(*self._last_words())
+
+    def _last_words(self) -> list[str]:
+        """Why fit ended before its last epoch, if it did."""
+        position, words = self.position, []
+        if position.step:
+            words.append(
+                f"ended at step {position.attempted:,}, in the middle of epoch {position.epoch + 1}"
+            )
+        elif self.task.stop_training:
+            words.append(f"stopped after epoch {position.epoch}")
+        return words + self.callbacks.reasons() if self.task.stop_training else words
+
+    def _place(self) -> tuple[int, int, int]:
+        return self.position.epoch, self.position.step, self.position.attempted
 
     def _has_more(self) -> bool:
         return self.position.attempted < self.end or self._is_open()
@@ -157,6 +186,7 @@ class FitLoop:
     def _close_epoch(self) -> None:
         options, position = self.options, self.position
         self._check_finite()
+        self._tell_skipped()
         logs = self._epoch_logs()
         if options.validation_unit == "step":
             logs |= self.task.open_epoch
@@ -209,6 +239,19 @@ class FitLoop:
                 describe_non_finite(self.task, self.train, self.options.steps_per_epoch)
             )
 
+    def _tell_skipped(self) -> None:
+        """Once an epoch: a loss that looks well says nothing of updates that did not happen."""
+        skipped = int(self.executor.updater.scalars["skipped"])
+        count, self._skipped = skipped - self._skipped, skipped
+        if count:
+            logger.warning(
+                "epoch %d: %d of %d updates met infinities or NaN and were skipped; the epoch's "
+                "loss and metrics leave their samples out",
+                self.position.epoch + 1,
+                count,
+                self.options.steps_per_epoch,
+            )
+
     def _stopped(self) -> bool:
         if self.interrupts.received is not None:
             self._save(wait=True)
@@ -224,7 +267,7 @@ class FitLoop:
         return False
 
     def _save(self, *, best: bool = False, wait: bool = False) -> None:
-        self._last_save = time.monotonic()
+        self._last_save, self._kept = time.monotonic(), self._place()
         self.checkpoints.save(best=best, wait=wait)
 
 

@@ -57,6 +57,11 @@ class FitOptions:
     checkpoint_seconds: float | None
     checkpoint_epochs: bool
 
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether any are asked for."""
+        return bool(self.checkpoint_epochs or self.checkpoint_steps or self.checkpoint_seconds)
+
     def last_step(self, position: Position) -> int:
         """Attempted steps at which this fit ends, from where training stands.
 

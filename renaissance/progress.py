@@ -126,6 +126,9 @@ class Progress:
         self._epochs_seen += 1
         self._has_epoch = False
 
+    def say(self, *parts: str) -> None:
+        """A line of its own; nothing for no parts."""
+
     def close(self) -> None:
         """Leave the terminal as a program should; after an error too."""
 
@@ -168,6 +171,10 @@ class LineProgress(Progress):
         if self.is_due():
             taken = seconds_text(self._clock() - self._began)
             self._write(what, taken, *values(logs), self.rate())
+
+    def say(self, *parts: str) -> None:
+        if parts:
+            self._write("; ".join(parts))
 
     def _write(self, *parts: str) -> None:
         self._stream.write("  ".join(part for part in parts if part) + "\n")

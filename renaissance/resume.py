@@ -41,8 +41,16 @@ class Checkpoints:
             self._saver = Saver(run_dir / CHECKPOINTS, keep=keep)
             self._memory = snapshot.HostCopy(snapshot.files_of(task.require()))
 
-    def save(self, *, best: bool = False, wait: bool = False) -> Path | None:
+    def save(
+        self,
+        *,
+        best: bool = False,
+        wait: bool = False,
+        callbacks: list[dict[str, Any]] | None = None,
+    ) -> Path | None:
         """Start writing the task's state as it is now; with `wait` return after the commit.
+
+        States of callbacks are theirs of this moment, unless others are given.
 
         The pointer ``best`` names it when it is the best, unless a `ModelCheckpoint` decides that.
         """
@@ -51,7 +59,8 @@ class Checkpoints:
         built = self._task.require()
         self._saver.wait()  # its copy is written: the memory is free
         copies = self._memory.take(snapshot.files_of(built))
-        state = state_of(self._task, self._callbacks.state_dict())
+        states = self._callbacks.state_dict() if callbacks is None else callbacks
+        state = state_of(self._task, states)
         step = self._task.position.attempted
         is_named = best and not self._has_own_best
         return self._saver.save(step, copies, state, best=is_named, wait=wait)

@@ -120,6 +120,38 @@ def test_best_names_the_lowest_validation_loss(tmp_path):
     assert best(tmp_path / "broken") == best(tmp_path / "whole")
 
 
+def test_the_end_of_a_fit_is_kept_wherever_it_is(tmp_path):
+    unbroken = make()
+    unbroken.fit(epochs=3, verbose=0)
+    run = tmp_path / "run"
+    first = make(run)
+    first.fit(epochs=3, max_steps=STEPS + 1, verbose=0)
+    assert (run / "checkpoints" / f"step-{STEPS + 1:08}").is_dir()
+    second = make(run)
+    second.fit(epochs=3, verbose=0, resume="auto", horizon="keep")
+    assert second.attempted_steps == unbroken.attempted_steps
+    count = len(list((run / "checkpoints").glob("step-*")))
+    again = make(run)
+    again.fit(epochs=3, verbose=0, resume="auto", horizon="keep")  # nothing is left, and nothing written
+    assert len(list((run / "checkpoints").glob("step-*"))) == count
+
+
+def test_a_fit_without_checkpoints_keeps_no_end_either(tmp_path):
+    make(tmp_path).fit(epochs=2, max_steps=2, verbose=0, checkpoint=None)
+    assert not list(tmp_path.rglob("step-*"))
+
+
+def test_the_weights_that_early_stopping_puts_back_are_what_one_finds(tmp_path, capsys):
+    stopping = rn.EarlyStopping("val_loss", patience=1, min_delta=10.0, restore_best=True)
+    first = make(tmp_path)
+    first.fit(epochs=9, verbose=2, callbacks=[stopping])
+    assert first.epoch == 2
+    said = "stopped after epoch 2; val_loss has not improved for 1 epochs; the best was"
+    assert said in capsys.readouterr().out
+    found = make(tmp_path / "other").load(tmp_path)
+    assert found.state_hash() == first.state_hash()
+
+
 def test_plateau_resumes(tmp_path):
     plateau = rn.ReduceLROnPlateau(base_lr=0.05, patience=1, factor=0.5, threshold=0.5)
     unbroken = make(scheduler=plateau)

@@ -408,6 +408,17 @@ def test_attention_without_dropout_draws_nothing():
         make(Attends(0.1), valid=False).compile(report="none")
 
 
+def test_skipped_updates_are_said(caplog):
+    x = X[:64].copy()
+    x[5] = np.nan
+    task = make(valid=False)
+    task.data(rn.Loader.from_arrays(x, Y[:64], batch_size=16, shuffle=True, seed=1))
+    task.compile(report="none").fit(epochs=2, verbose=0)
+    said = [r.getMessage() for r in caplog.records if "skipped" in r.getMessage()]
+    assert len(said) == 2 and "epoch 2: 1 of 4 updates met infinities or NaN" in said[1]
+    assert task.skipped_steps == 2
+
+
 class Looks(rn.Callback):
     """Looks at the training data in the middle of every epoch, in every way there is."""
 
