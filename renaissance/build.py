@@ -205,6 +205,11 @@ def _scan(task: Task, sample: tuple[Any, Tensor]) -> Scan:
         module.train(training)
         for name, buffer in module.named_buffers():
             buffer.copy_(buffers[name])
+    if len(found.unused) == sum(1 for p in module.parameters() if p.requires_grad):
+        raise ValueError(
+            "there is nothing to train: the loss depends on none of the model's "
+            f"{sum(1 for _ in module.parameters())} parameters, or none has requires_grad"
+        )
     loader = recipe.train
     if found.unused and loader is not None and len(y) < min(loader.batch_size, loader.num_samples):
         return _scan(task, first_samples(loader, loader.batch_size))
@@ -227,10 +232,11 @@ def _check_label_range(loss: Loss, loader: Loader, output_shape: tuple[int, ...]
 def _check_validation(loss: Loss, loader: Loader | None, output_shape: tuple[int, ...]) -> None:
     """Shape and type of validation targets, which may differ from those of mixed training data."""
     label = loader.sample_spec().label if isinstance(loader, Loader) else None
-    if label is not None:
+    if loader is not None and label is not None:
         blank = torch.zeros((2, *label.shape), dtype=label.dtype).numpy()
         try:
             loss.check_target(blank, (2, *output_shape[1:]))
+            _check_label_range(loss, loader, output_shape)
         except ValueError as error:
             raise ValueError(f"validation data: {error}") from None
 
@@ -246,6 +252,11 @@ def _one_pass(
         raise ValueError(f"the model does not take samples of shape {shape}: {error}") from error
     if isinstance(output, Tensor):
         recipe.loss.check_target(y.cpu().numpy(), tuple(output.shape))
+    elif recipe.loss.knows_targets:
+        raise TypeError(
+            f"the model gives {type(output).__name__}, {type(recipe.loss).__name__} takes one "
+            "tensor; return that tensor, or give task.loss a function of (output, target)"
+        )
     return output, recipe.loss.function(device)(output, y)[0]
 
 

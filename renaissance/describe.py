@@ -63,7 +63,9 @@ def _groups(built: Built) -> str:
     for span in built.plan.ranges:
         factor = "" if span.lr_factor == 1 else f", lr x {span.lr_factor:g}"
         decay = "decayed" if span.decay else "no decay"
-        texts.append(f"{span.group} {span.count:,} elements ({decay}{factor})")
+        inside = [s for s in built.plan.parameters if span.begin <= s.offset < span.end]
+        count = sum(segment.count for segment in inside)  # without padding
+        texts.append(f"{span.group} {count:,} elements ({decay}{factor})")
     frozen = [s.name for s in built.plan.segments if s.region == "W" and not s.trainable]
     if frozen:
         texts.append(f"frozen or unused: {', '.join(frozen[:4])}{' ...' * (len(frozen) > 4)}")

@@ -304,7 +304,8 @@ def run_fit(
     if options.validation is not None:
         names += [f"val_{name}" for name in built.executor.tally.names]
     params = {"epochs": options.epochs, "steps": options.steps_per_epoch, "metrics": names}
-    given = rundir.with_loggers([*task.settings.callbacks, *callbacks], task)
+    ours = [callbacks] if isinstance(callbacks, Callback) else callbacks
+    given = rundir.with_loggers([*task.settings.callbacks, *ours], task)
     everyone = CallbackList(given, task, params=params)
     with task.switches():
         built.verify()

@@ -86,11 +86,13 @@ class Told:
 
     def optimizer(self, optimizer: Optimizer) -> Self:
         """The optimizer's description."""
-        return self._tell(optimizer=_expect(optimizer, Optimizer, "optimizer").ready())
+        return self._tell(
+            optimizer=_expect(optimizer, Optimizer, "optimizer", "rn.AdamW(lr=1e-3)").ready()
+        )
 
     def scheduler(self, scheduler: Schedule) -> Self:
         """The schedule of the learning rate; without one the optimizer's ``lr`` is constant."""
-        checked = _expect(scheduler, Schedule, "scheduler")
+        checked = _expect(scheduler, Schedule, "scheduler", "rn.CosineAnnealingLR(base_lr=0.1)")
         return self._tell(scheduler=checked)
 
     def data(self, train: Any, valid: Any = None) -> Self:
@@ -101,7 +103,7 @@ class Told:
         """An `Initializer`, or "keep" for the module's own weights."""
         if initializer == "keep":
             return self._tell(init=None, keep_weights=True)
-        checked = _expect(initializer, Initializer, "init", "; 'keep' keeps the module's weights")
+        checked = _expect(initializer, Initializer, "init", "rn.Initializer() or 'keep'")
         return self._tell(init=checked, keep_weights=False)
 
     def ema(self, decay: float | Ema, *, warmup: bool = False) -> Self:
@@ -128,12 +130,11 @@ class Told:
         return self._tell(metrics=metrics)
 
 
-def _expect(given: Any, kind: type[Any], what: str, more: str = "") -> Any:
+def _expect(given: Any, kind: type[Any], what: str, example: str) -> Any:
     if not isinstance(given, kind):
-        raise TypeError(
-            f"{what}: received {given!r:.60} ({type(given).__name__}); it takes an "
-            f"rn.{kind.__name__}{more}"
-        )
+        of = type(given)
+        name = f"{of.__module__}.{of.__name__}" if of.__module__ != "builtins" else repr(given)
+        raise TypeError(f"{what}: {name:.60} is not allowed; write task.{what}({example})")
     return given
 
 

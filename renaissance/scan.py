@@ -160,7 +160,9 @@ def scan(
     ):
         with _Watch(lambda: stack[-1]) as watch:
             output, loss = run()
-        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+        gradients: Sequence[Tensor | None] = [None] * len(parameters)
+        if loss.requires_grad:
+            gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     unused = tuple(n for n, g in zip(parameters, gradients) if g is None)
     shape = tuple(output.shape) if isinstance(output, Tensor) else None
     repeated = tuple(name for name, count in calls.items() if count > 1)

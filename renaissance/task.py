@@ -330,6 +330,11 @@ class Task(Told):
             weights, callbacks, verbose: As in `evaluate`; the hooks are ``on_predict_*``.
         """
         loader = as_loader(data) if not isinstance(data, (np.ndarray, Tensor)) else None
+        if loader is None and str(data.dtype).endswith("uint8"):
+            raise ValueError(
+                "predict: uint8 pictures need the transforms of their data; write "
+                "task.predict(rn.Loader.from_arrays(x, batch_size=256, transforms=[...]))"
+            )
         if loader is None:
             loader = Loader.from_arrays(data, batch_size=min(256, max(1, len(data))))
         return evaluation.predict_task(self, loader, weights, callbacks, verbose)

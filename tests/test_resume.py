@@ -132,7 +132,9 @@ def test_the_end_of_a_fit_is_kept_wherever_it_is(tmp_path):
     assert second.attempted_steps == unbroken.attempted_steps
     count = len(list((run / "checkpoints").glob("step-*")))
     again = make(run)
-    again.fit(epochs=3, verbose=0, resume="auto", horizon="keep")  # nothing is left, and nothing written
+    again.fit(
+        epochs=3, verbose=0, resume="auto", horizon="keep"
+    )  # nothing is left, and nothing written
     assert len(list((run / "checkpoints").glob("step-*"))) == count
 
 

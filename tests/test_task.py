@@ -408,6 +408,56 @@ def test_attention_without_dropout_draws_nothing():
         make(Attends(0.1), valid=False).compile(report="none")
 
 
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(X.shape[1], 4)
+
+    def forward(self, x):
+        return self.last(x), x
+
+
+def frozen():
+    return small().requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    "use, error, text",
+    [
+        (lambda: make(frozen()).compile(), ValueError, "nothing to train: .* none of the model's"),
+        (lambda: make(Pair()).compile(), TypeError, "gives tuple, CrossEntropyLoss takes one"),
+        (
+            lambda: make().data(loader(200, 20), rn.Loader.from_arrays(X, Y + 1, batch_size=9))
+            .compile(),
+            ValueError,
+            r"validation data: target\[1\] = 4 is no class: the model gives 4",
+        ),
+        (
+            lambda: make().optimizer(torch.optim.SGD(small().parameters(), lr=1.0)),
+            TypeError,
+            r"optimizer: torch.optim.sgd.SGD is not allowed; write task.optimizer\(rn.AdamW",
+        ),
+        (
+            lambda: make().scheduler("cosine"),
+            TypeError,
+            r"scheduler: 'cosine' is not allowed; write task.scheduler\(rn.Cosine",
+        ),
+        (
+            lambda: quiet(make(), epochs=1).predict(np.zeros((3, 12), np.uint8)),
+            ValueError,
+            r"uint8 pictures need the transforms of their data; write",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_task_does_not_take(use, error, text):
+    with pytest.raises(error, match=text):
+        use()
+
+
+def test_one_callback_needs_no_list():
+    quiet(make(), epochs=1, callbacks=rn.TerminateOnNaN())
+
+
 def test_skipped_updates_are_said(caplog):
     x = X[:64].copy()
     x[5] = np.nan
@@ -488,7 +538,7 @@ def test_not_compiled_or_incomplete():
         (lambda: rn.Task(small(), device="gpu"), ValueError, "'auto', 'cpu', 'cuda'"),
         (lambda: rn.Task(small(), precision="fp16"), ValueError, "16-mixed"),
         (lambda: rn.Task(small(), seed=-1), ValueError, "seed"),
-        (lambda: rn.Task(small()).optimizer("adam"), TypeError, "rn.Optimizer"),
+        (lambda: rn.Task(small()).optimizer("adam"), TypeError, r"write task.optimizer\(rn.AdamW"),
         (lambda: rn.Task(small()).accumulate(0), ValueError, "1 or more"),
         (lambda: rn.Task(small()).init("kaiming"), TypeError, "keep"),
         (lambda: make().compile(report="everything"), ValueError, "summary"),
