@@ -267,6 +267,10 @@ def load_tree(path: str | Path) -> Entries:
     if not isinstance(named, Text) or named.is_null:
         refuse(named.mark, "extends", "must be the path of one file")
     base_name = Path(path).parent / named.text
+    if not base_name.is_file():
+        refuse(
+            named.mark, "extends", f"there is no file {base_name}; a path is relative to this file"
+        )
     base = read_tree(base_name, str(base_name))
     if "extends" in base.entries:
         refuse(base.keys["extends"], "extends", "is not allowed in a file that is itself extended")
