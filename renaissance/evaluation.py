@@ -106,6 +106,19 @@ def watching(
         progress.close()
 
 
+def forget_guests(
+    task: Task, built: Built, *loaders: Loader | None, training: bool = False
+) -> None:
+    """Close the streams of those loaders that are not the task's own: nobody asks for them again.
+
+    `training` also closes what a fit reads.
+    """
+    own = (task.settings.train, task.settings.valid)
+    for loader in loaders:
+        if loader is not None and all(loader is not one for one in own):
+            built.executor.forget(loader, training=training)
+
+
 def evaluate(
     built: Built,
     loader: Loader,
@@ -139,7 +152,10 @@ def evaluate_task(
     with task.switches(), watching(task, "evaluate", loader, callbacks, verbose) as watch:
         built.verify()
         watch.start(loader.steps_per_epoch)
-        means = evaluate(built, loader, seed=task.seed, weights=weights, watch=watch)
+        try:
+            means = evaluate(built, loader, seed=task.seed, weights=weights, watch=watch)
+        finally:
+            forget_guests(task, built, loader)
         watch.end(means)
     return means
 
@@ -152,7 +168,10 @@ def predict_task(
     with task.switches(), watching(task, "predict", loader, callbacks, verbose) as watch:
         built.verify()
         watch.start(loader.steps_per_epoch)
-        outputs = predict(built, loader, seed=task.seed, weights=weights, watch=watch)
+        try:
+            outputs = predict(built, loader, seed=task.seed, weights=weights, watch=watch)
+        finally:
+            forget_guests(task, built, loader)
         watch.end({})
     return outputs
 

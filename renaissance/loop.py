@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from renaissance import rundir, snapshot
 from renaissance.data.loader import Loader
-from renaissance.evaluation import Watch, evaluate
+from renaissance.evaluation import Watch, evaluate, forget_guests
 from renaissance.hooks import Callback, CallbackList
 from renaissance.interrupts import Interrupts
 from renaissance.logs import LazyLogs
@@ -331,6 +331,7 @@ def run_fit(
             FitLoop(task, train, options, everyone, end, verbose, checkpoints).run()
         finally:
             task.callback_states, task.running_callbacks = everyone.state_dict(), None
+            forget_guests(task, built, train, options.validation, training=True)
         rundir.end(task)
 
 

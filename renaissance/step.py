@@ -257,7 +257,7 @@ class StepExecutor:
         middle of an epoch must not move the place where training reads on.
         """
         known = self._streams.get((id(loader), looking))
-        if known is not None and known[0] is loader and known[1] == seed:
+        if known is not None and known[0] is loader and known[1] == seed and not known[2].closed:
             return known[2]
         if known is not None:
             known[2].close()
@@ -270,6 +270,13 @@ class StepExecutor:
         )
         self._streams[id(loader), looking] = (loader, seed, stream)
         return stream
+
+    def forget(self, loader: Loader, *, training: bool = True) -> None:
+        """Close the streams of a loader; `training` False leaves the one that training reads."""
+        for looking in (True, False) if training else (True,):
+            known = self._streams.pop((id(loader), looking), None)
+            if known is not None:
+                known[2].close()
 
     def copies(self, loader: Loader, seed: int, epoch: int, steps: range) -> list[Batch]:
         """These batches of an epoch as the step sees them, in memory of their own."""

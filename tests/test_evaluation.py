@@ -1,5 +1,8 @@
 """Evaluation and prediction: the hooks that are called, in which order, and what is shown."""
 
+import gc
+import pathlib
+
 import numpy as np
 import pytest
 from torch import nn
@@ -52,7 +55,7 @@ def heard(kind, batches=3):
 
 
 def loader(**options):
-    return rn.Loader.from_arrays(X, Y, workers=0, **({"batch_size": 8} | options))
+    return rn.Loader.from_arrays(X, Y, **({"batch_size": 8, "workers": 0} | options))
 
 
 @pytest.fixture
@@ -170,3 +173,111 @@ def test_data_that_would_broadcast_is_refused_after_compile_too(loss):
         with pytest.raises(ValueError, match=r"outputs \(\d+, 1\), received \(\d+,\)"):
             call()
     assert task.fit(epochs=1, verbose=0).history["loss"][0] > 0
+
+
+def workers():
+    """Threads of streams."""
+    names = [task / "comm" for task in pathlib.Path("/proc/self/task").iterdir()]
+    return sum(name.read_text() == "rn-worker\n" for name in names if name.exists())
+
+
+class Broken:
+    """Rows of which one cannot be read while `is_broken`."""
+
+    num_classes = 3
+
+    def __init__(self, is_broken=True):
+        self.is_broken = is_broken
+
+    def __len__(self):
+        return len(X)
+
+    def read(self, index):
+        if self.is_broken and index == 12:
+            raise OSError("the disk is gone")
+        return X[index], int(Y[index])
+
+
+class Looks(rn.Callback):
+    """Evaluates what is trained on, and something else, in the middle of training."""
+
+    def __init__(self, *loaders):
+        self.loaders = loaders
+
+    def on_train_batch_end(self, batch, logs):
+        for loader in self.loaders:
+            self.task.evaluate(loader)
+
+
+@pytest.mark.timeout(60)
+class TestStreams:
+    @pytest.fixture(autouse=True)
+    def nothing_is_left_open(self, task):
+        gc.collect()
+        task.evaluate(task.settings.valid)  # the task's own streams stay open
+        threads, streams = workers(), len(task.executor._streams)
+        yield
+        gc.collect()
+        assert (workers(), len(task.executor._streams)) == (threads, streams)
+
+    def test_data_that_is_the_tasks_keeps_its_stream(self, task):
+        streams = dict(task.executor._streams)
+        task.evaluate(task.settings.valid), task.predict(task.settings.valid)
+        assert task.executor._streams == streams != {}
+
+    def test_guests_are_closed(self, task):
+        guest = loader(workers=2)
+        for _ in range(3):
+            task.evaluate(guest), task.predict(guest), task.predict(X)
+
+    def test_guests_are_closed_after_an_error(self, task):
+        guest = rn.Loader(Broken(), batch_size=8, workers=2)
+        for look in (task.evaluate, task.predict):
+            with pytest.raises(ValueError, match="the disk is gone"):
+                look(guest)
+            with pytest.raises(RuntimeError, match="mat1"):
+                look(rn.Loader.from_arrays(X[:, :2], Y, batch_size=8, workers=2))
+
+    def test_guests_of_fit_are_closed(self, task):
+        own = rn.Loader.from_arrays(X, Y, batch_size=8, workers=2)
+        for _ in range(2):
+            done = rn.Task(nn.Linear(4, 3), seed=1, device="cpu", threads=1)
+            done.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1)).data(own)
+            done.compile(report="none").fit(own, epochs=1, validation_data=loader(workers=1))
+            assert len(done.executor._streams) == 1
+            done.close()
+
+    def test_looking_at_what_a_fit_reads_leaves_it_open(self, task):
+        plain, looking = (
+            rn.Task(nn.Linear(4, 3), seed=1, device="cpu", threads=1) for _ in range(2)
+        )
+        for one, looks in ((plain, False), (looking, True)):
+            one.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1)).compile(report="none")
+            train, other = loader(batch_size=4, shuffle=True), loader()
+            callbacks = [Looks(train, other)] if looks else []
+            one.fit(train, epochs=2, validation_data=other, callbacks=callbacks, verbose=0)
+            one.close()
+        assert plain.history.history == looking.history.history
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_read_error_does_not_end_the_loader(count):
+    data = Broken()
+    train = rn.Loader(data, batch_size=4, workers=count)
+    task = rn.Task(nn.Linear(4, 3), seed=1, device="cpu", threads=1).data(train, train)
+    task.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1)).compile(report="none")
+    for call in (lambda: task.fit(epochs=1, verbose=0), lambda: task.evaluate(train)):
+        for _ in range(2):
+            with pytest.raises(ValueError, match="sample 12: the disk is gone"):
+                call()
+    data.is_broken = False
+    task.reset()
+    task.fit(epochs=2, verbose=0)
+    whole = rn.Task(nn.Linear(4, 3), seed=1, device="cpu", threads=1)
+    whole.data(rn.Loader(Broken(False), batch_size=4, workers=count))
+    whole.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1)).compile(report="none")
+    whole.fit(epochs=2, verbose=0)
+    assert task.state_hash() == whole.state_hash()
+    assert task.evaluate(train) == whole.evaluate(train)
+    task.close(), whole.close()

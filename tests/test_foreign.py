@@ -86,6 +86,8 @@ def test_form_of_pictures():
     loader = TorchLoader(DataLoader(Noisy(), batch_size=5))
     with loader.stream(layout="nhwc", channels=8) as stream:
         batch = stream.next()
+        assert not stream.closed
+    assert stream.closed
     assert batch.x.shape == (5, 8, 4, 4)
     assert batch.x.is_contiguous(memory_format=torch.channels_last)
     assert batch.x[:, :3].abs().sum() > 0 and not batch.x[:, 3:].any()

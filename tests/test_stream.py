@@ -80,8 +80,10 @@ def test_the_end_and_after(pictures):
     with pytest.raises(StopIteration):
         next(stream)
     stream.rewind(1)
+    assert not stream.closed
     stream.close()
     stream.close()
+    assert stream.closed
     with pytest.raises(RuntimeError, match="this stream is closed; open a new one"):
         stream.next()
 

@@ -198,6 +198,11 @@ class TorchStream:
     def stats(self) -> dict[str, float]:
         return {}
 
+    @property
+    def closed(self) -> bool:
+        """Whether there is nothing to read from until it is rewound."""
+        return self._iterator is None
+
     def close(self) -> None:
         self._iterator = None
         self._end = self.position.step

@@ -151,7 +151,8 @@ class BatchStream:
     def release(self, batch: Batch) -> None:
         """Gives a batch's slot back; its x and y will be overwritten."""
         self._ring.release(batch.slot)
-        self._order_ahead()
+        if not self.closed:
+            self._order_ahead()
 
     def __iter__(self) -> Self:
         return self
@@ -171,6 +172,11 @@ class BatchStream:
     def stats(self) -> dict[str, float]:
         """Counters of this stream, see `Loader.stats`."""
         return per_image(self._feed.stats())
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, by `close` or by an error: it makes no more batches."""
+        return not self._shut.alive
 
     def close(self) -> None:
         """Stops the workers. Tensors handed out keep their memory and are no longer written."""
