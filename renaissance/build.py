@@ -339,9 +339,10 @@ def _speed_up(executor: StepExecutor, task: Task, options: CompileOptions) -> No
         passes.forward = perceptron(task.model, task.precision.working_dtype)
         if passes.forward is not None:
             names = [metric.name for metric in passes.metrics]
-            label = recipe.train.sample_spec().label
+            loaders = [one for one in (recipe.train, recipe.valid) if one is not None]
+            labels = [loader.sample_spec().label for loader in loaders]
             scalars = executor.memory.region("S")
-            passes.head = classifier_head(task.model, recipe.loss, names, label, scalars)
+            passes.head = classifier_head(task.model, recipe.loss, names, labels, scalars)
             executor.how = "fused"
             return
     if options.compile_model == "auto":

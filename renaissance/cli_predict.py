@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from renaissance.cli_arguments import PASS_OVERRIDES, find_run, read_experiment, takes_run
 from renaissance.config import Experiment, made
+from renaissance.data.dataset import IGNORED
 from renaissance.data.index import EXTENSIONS
 from renaissance.data.loader import Loader
 from renaissance.factories import Call
@@ -125,7 +126,9 @@ def write_report(task: Task, loader: Loader, weights: str | None, folder: Path) 
     targets = np.empty(loader.num_samples, np.int64)
     for batch in loader.epoch(0, seed=task.seed):
         targets[np.asarray(batch.ids)] = np.asarray(batch.y)
-    report = ClassReport(targets, task.predict(loader, weights=weights), loader.classes)
+    counted = targets != IGNORED
+    scores = task.predict(loader, weights=weights)
+    report = ClassReport(targets[counted], scores[counted], loader.classes)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "classes.txt").write_text(report.to_text(), encoding="utf-8")
     report.plot_confusion(folder / "confusion.png")

@@ -261,6 +261,8 @@ class StepExecutor:
             return known[2]
         if known is not None:
             known[2].close()
+        if self.passes.head is not None:
+            check_counted(loader)
         stream = loader.stream(
             seed=seed,
             layout="nhwc" if self._is_channels_last else "nchw",
@@ -364,6 +366,16 @@ class StepExecutor:
     def forget_mode(self) -> None:
         """The module's mode may have been changed from outside: set it again at the next step."""
         self._training = None
+
+
+def check_counted(loader: Loader) -> None:
+    """ValueError for labels of no class, which a fused loss would take for places in memory."""
+    label = loader.sample_spec().label
+    if label is not None and label.low is not None and label.low < 0:
+        raise ValueError(
+            f"some labels are {label.low}, which does not count; those that the task was compiled "
+            "with all did. Compile with such data, or with fuse='off'"
+        )
 
 
 def own(batch: Batch) -> Batch:

@@ -18,6 +18,9 @@ logger = logging.getLogger("renaissance")
 #: Labels as a data set stores them: int64 class numbers, or float32 targets of any shape.
 Labels = npt.NDArray[Any]
 
+#: The class number of a sample that does not count: `CrossEntropyLoss` ignores it by default.
+IGNORED = -100
+
 
 @runtime_checkable
 class Dataset(Protocol):
@@ -51,12 +54,13 @@ class ArrayDataset:
             apply. Any other type passes to the model untouched, bit for bit; float64 becomes
             float32, said once (by the logger "renaissance").
         y: Labels: integers become int64, floating-point targets float32. None: no labels.
-        num_classes: For integer labels; default: the largest label + 1.
+        num_classes: For integer labels; default: the largest label + 1. A label of -100 is of no
+            class and does not count.
         classes: Names of the classes.
         names: What an error message calls each sample.
 
     Raises:
-        ValueError: empty data, lengths that differ, labels outside [0, num_classes).
+        ValueError: empty data, lengths that differ, labels outside [0, num_classes) but for -100.
     """
 
     def __init__(
@@ -84,9 +88,8 @@ class ArrayDataset:
         is_classes = self._y is not None and self._y.dtype == np.int64 and self._y.ndim == 1
         if self._y is not None and is_classes:
             if num_classes is None:
-                num_classes = int(self._y.max()) + 1
-            else:
-                check_labels(self._y, num_classes, self.name)
+                num_classes = max(0, int(self._y.max()) + 1)
+            check_labels(self._y, num_classes, self.name)
         self.num_classes = num_classes
         self.classes = classes
 
@@ -277,14 +280,14 @@ def as_numpy(data: Any, what: str) -> npt.NDArray[Any]:
 
 
 def check_labels(labels: Labels, num_classes: int, name: Any) -> None:
-    """ValueError with index, value and file of the first label outside [0, num_classes)."""
-    bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    """ValueError that names the first label outside [0, num_classes), -100 excepted."""
+    bad = np.flatnonzero(((labels < 0) | (labels >= num_classes)) & (labels != IGNORED))
     if bad.size:
         first = int(bad[0])
         raise ValueError(
             f"label {int(labels[first])} of sample {first} ({name(first)}) is not allowed; with "
             f"{num_classes} classes it takes 0 to {num_classes - 1}. {bad.size} of {len(labels)} "
-            "labels are outside"
+            f"labels are outside ({IGNORED} is for samples that do not count)"
         )
 
 

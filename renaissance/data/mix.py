@@ -93,7 +93,8 @@ def plan_mix(mixes: Sequence[Mix], label: LabelSpec | None, name: str) -> MixPla
         name: What an error calls the data set.
 
     Raises:
-        ValueError: Labels are no class numbers, or their number of classes is not known.
+        ValueError: Labels are no class numbers, some are of no class (-100), or their number of
+            classes is not known.
     """
     if label is None or label.shape or label.dtype != torch.int64:
         came = "no labels" if label is None else f"{label.dtype} labels of shape {label.shape}"
@@ -105,6 +106,11 @@ def plan_mix(mixes: Sequence[Mix], label: LabelSpec | None, name: str) -> MixPla
         raise ValueError(
             f"mix needs the number of classes, which {name} does not tell; give it an attribute "
             "num_classes"
+        )
+    if label.low is not None and label.low < 0:
+        raise ValueError(
+            f"mix makes probabilities of class numbers, but some labels of {name} are {label.low}, "
+            "which is of no class; leave these samples out"
         )
     return MixPlan(*_settings(mixes), label.num_classes)
 

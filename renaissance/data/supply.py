@@ -13,6 +13,7 @@ import torch
 
 from renaissance import _native
 from renaissance.data.dataset import (
+    IGNORED,
     Labels,
     as_inputs,
     as_numpy,
@@ -33,7 +34,7 @@ class LabelSpec:
     """What y of one sample is.
 
     ``shape`` is () for class numbers; ``low`` and ``high`` are the smallest and largest integer
-    label where all labels are known without reading samples.
+    label where all labels are known without reading samples; -100 is one of them.
     """
 
     shape: tuple[int, ...]
@@ -151,7 +152,7 @@ class Supply:
             )
         if self.label.num_classes is not None:
             value = int(label[0])
-            if not 0 <= value < self.label.num_classes:
+            if not 0 <= value < self.label.num_classes and value != IGNORED:
                 raise ValueError(
                     f"has label {value}; with {self.label.num_classes} classes it takes 0 to "
                     f"{self.label.num_classes - 1}"

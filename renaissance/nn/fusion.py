@@ -43,7 +43,11 @@ def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Forward | None:
 
 
 def classifier_head(
-    module: nn.Module, loss: Any, metric_names: Sequence[str], label: Any, scalars: Tensor
+    module: nn.Module,
+    loss: Any,
+    metric_names: Sequence[str],
+    labels: Sequence[Any],
+    scalars: Tensor,
 ) -> Head | None:
     """Cross-entropy and accuracy in one kernel, for class numbers without weights, else None.
 
@@ -51,18 +55,17 @@ def classifier_head(
         module: Whose last layer gives the logits.
         loss: The task's loss.
         metric_names: The task's metrics beside it.
-        label: What the loader knows of its labels.
+        labels: What each loader knows of its labels.
         scalars: Region S.
     """
     settings, last = loss.settings, list(module.children())[-1]
     is_plain = (
         type(loss).__name__ == "CrossEntropyLoss"
         and settings.class_weights is None
+        and settings.ignore_index < 0
         and list(metric_names) == ["accuracy"]
-        and label is not None
-        and label.shape == ()
-        and label.low is not None
-        and label.low >= 0
+        and all(label is not None and label.shape == () for label in labels)
+        and all(label.low is not None and label.low >= 0 for label in labels)
     )
     if not is_plain or not isinstance(last, nn.Linear):
         return None

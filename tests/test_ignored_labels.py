@@ -1,0 +1,119 @@
+"""Labels of -100: samples that do not count, from the data to the loss."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import renaissance as rn
+from renaissance.data.supply import LabelSpec
+from renaissance.nn.fusion import classifier_head
+
+pytestmark = pytest.mark.timeout(60)
+
+rng = np.random.default_rng(0)
+X, Y = rng.normal(size=(20, 4)).astype(np.float32), rng.integers(0, 3, size=20)
+SOME = np.where(np.arange(20) % 4 == 1, -100, Y)
+
+
+class Rows:
+    """A data set in Python."""
+
+    def __init__(self, labels=SOME, num_classes=3):
+        self.y, self.num_classes = labels, num_classes
+
+    def __len__(self):
+        return len(X)
+
+    def read(self, index):
+        return X[index], int(self.y[index])
+
+
+def arrays(labels=SOME, **options):
+    return rn.Loader.from_arrays(X, labels, **({"batch_size": 8, "workers": 0} | options))
+
+
+def task_on(train, valid=None, loss=None):
+    task = rn.Task(nn.Linear(4, 3), seed=1, device="cpu", threads=1).data(train, valid)
+    return task.loss(loss or rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.5))
+
+
+@pytest.mark.parametrize(
+    "make", [arrays, lambda: rn.Loader(Rows(), batch_size=8, workers=0)], ids=["arrays", "python"]
+)
+def test_samples_without_a_class_train_and_evaluate_as_if_they_were_not_there(make):
+    task = task_on(make(), make()).compile(report="none")
+    history = task.fit(epochs=2, verbose=0).history
+    weight, bias = (t.double() for t in task.state_dict().values())
+    x, y = torch.from_numpy(X).double(), torch.from_numpy(SOME)
+    expected = F.cross_entropy(x @ weight.T + bias, y)  # over those that count
+    assert task.evaluate(make())["loss"] == pytest.approx(float(expected), rel=1e-5)
+    assert history["val_loss"][-1] == pytest.approx(float(expected), rel=1e-5)
+
+    zero = np.where(SOME[:, None] == -100, 100 * X, X)  # what they hold is of no importance
+    other = task_on(rn.Loader.from_arrays(zero, SOME, batch_size=8, workers=0))
+    other.compile(report="none").fit(epochs=2, verbose=0)
+    assert other.state_hash() == task.state_hash()
+
+
+def test_the_number_of_classes_is_that_of_the_others():
+    assert arrays().num_classes == arrays(Y).num_classes == 3
+    assert arrays(num_classes=5).num_classes == 5
+    assert arrays(np.full(20, -100)).num_classes == 0
+    label = arrays().sample_spec().label
+    assert (label.low, label.high, label.num_classes) == (-100, 2, 3)
+
+
+@pytest.mark.parametrize("wrong", [-1, -99, -101])
+def test_other_negative_labels_are_refused_as_before(wrong):
+    labels = np.where(np.arange(20) == 7, wrong, SOME)
+    text = rf"label {wrong} of sample 7 .* takes 0 to 2. 1 of 20 .*-100 is for samples"
+    for options in ({}, {"num_classes": 3}):
+        with pytest.raises(ValueError, match=text):
+            arrays(labels, **options)
+    with pytest.raises(ValueError, match=rf"sample 7: has label {wrong}; with 3 classes"):
+        list(rn.Loader(Rows(labels), batch_size=8, workers=0).epoch(0))
+
+
+def test_what_the_loss_ignores_decides_at_compile():
+    with pytest.raises(ValueError, match=r"= -100 is no class: .* ignore_index = 255"):
+        task_on(arrays(), loss=rn.CrossEntropyLoss(ignore_index=255)).compile(report="none")
+    labels = np.where(SOME == -100, 255, SOME)
+    loss = rn.CrossEntropyLoss(ignore_index=255)
+    found = task_on(arrays(labels), loss=loss).compile(report="none")
+    found.fit(epochs=1, verbose=0)
+    expected = task_on(arrays()).compile(report="none")
+    expected.fit(epochs=1, verbose=0)
+    assert found.state_hash() == expected.state_hash()
+
+
+def test_they_cannot_be_mixed_nor_drawn_by_name(tmp_path):
+    pictures = rng.integers(0, 256, size=(20, 8, 8, 3), dtype=np.uint8)
+    with pytest.raises(ValueError, match="some labels of .* are -100, which is of no class"):
+        rn.Loader.from_arrays(pictures, SOME, batch_size=4, mix=[rn.Mixup(0.2)])
+    names = ["one", "two", "three"]
+    loader = rn.Loader.from_arrays(pictures, SOME, batch_size=4, classes=names)
+    loader.show_batch(tmp_path / "batch.png")
+    assert (tmp_path / "batch.png").stat().st_size > 0
+
+
+def test_a_fused_loss_is_for_labels_that_all_count():
+    good = LabelSpec((), torch.int64, 3, 0, 2)
+    some = LabelSpec((), torch.int64, 3, -100, 2)
+    unknown = LabelSpec((), torch.int64, 3)
+    model = nn.Sequential(nn.Linear(4, 3))
+
+    def head(labels, **settings):
+        loss = rn.CrossEntropyLoss(**settings)
+        return classifier_head(model, loss, ["accuracy"], labels, torch.zeros(1))
+
+    assert head([good]) is not None and head([good, good]) is not None
+    for labels in ([some], [good, some], [good, unknown], [good, None]):
+        assert head(labels) is None
+    assert head([good], ignore_index=2) is None
+
+    task = task_on(arrays(Y)).compile(report="none")
+    task.executor.passes.head = lambda output, target, sums: pytest.fail("it reads out of bounds")
+    with pytest.raises(ValueError, match="some labels are -100, which does not count"):
+        task.evaluate(arrays())
