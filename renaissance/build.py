@@ -103,6 +103,13 @@ class Built:
         for letter in self.moment_regions:
             self.memory.region(letter).zero_()
 
+    def clear_stop(self) -> None:
+        """A run that too many skipped updates have stopped may go on; they are counted anew."""
+        scalars = self.updater.scalars
+        fields = scalars.read()[0]
+        if fields["stop"] or fields["bad"] >= fields["max_skipped"] > 0:
+            scalars.write(stop=0, bad=0)
+
     def verify(self) -> None:
         """Bring back tensors that have left their regions; see `Memory.verify`."""
         self.memory.verify(self.module)

@@ -78,6 +78,7 @@ class FitLoop:
                 self.callbacks.on_train_begin({})
                 while self._has_more() and not self.task.stop_training and self._epoch():
                     pass
+                self._check_finite()  # of the steps since the last log
                 self._end()
             finally:
                 self.progress.close()
@@ -310,6 +311,7 @@ def run_fit(
     with task.switches():
         built.verify()
         resume(task, arguments["resume"], arguments["allow"])
+        built.clear_stop()
         everyone.load_state_dict(task.callback_states)
         end = options.last_step(task.position)
         wanted = Horizon(end, options.steps_per_epoch)
@@ -343,6 +345,7 @@ def dry_run(task: Task, steps: int) -> dict[str, float]:
     before = snapshot.keep(task)
     with task.switches():
         built.verify()
+        built.clear_stop()
         for step in range(steps):
             with built.executor.batches(
                 train, seed=task.seed, epoch=0, start_step=step % train.steps_per_epoch

@@ -72,6 +72,7 @@ def sweep(task: Task, *, low: float = 1e-7, high: float = 1.0, steps: int = 100)
     built, before = task.require(), snapshot.keep(task)
     with task.switches():
         built.verify()
+        built.clear_stop()
         try:
             return _sweep(
                 task, train, [low * (high / low) ** (k / (steps - 1)) for k in range(steps)]

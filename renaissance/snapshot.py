@@ -76,6 +76,7 @@ def restore(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> list[
     host = HostState.of(checkpoint, task.settings.schedule(), may_differ=may_differ)
     # Counters first: num_batches_tracked is stored as its distance from the counter in S.
     built.updater.scalars.load_state(host.counters)
+    built.clear_stop()
     load_model(built, checkpoint)
     built.restart_moments()
     built.memory.restart_average()
@@ -145,6 +146,7 @@ def load_weights(built: Built, checkpoint: Checkpoint) -> None:
     has_average = built.has_ema and "ema" in checkpoint.files
     if has_average:
         checkpoint.file("ema").check(_specs(expected["ema"]))
+    built.clear_stop()
     load_model(built, checkpoint)
     built.memory.restart_average()
     if has_average:

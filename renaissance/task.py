@@ -258,6 +258,7 @@ class Task(Told):
         built = self.require()
         with self.switches():
             built.verify()
+            built.clear_stop()
             batch = built.executor.place(x, y)
             built.executor.set_lr(self.learning_rate_at(self.position.attempted))
             built.executor.micro_step(batch, first=True, last=True)
