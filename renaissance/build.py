@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,8 @@ from torch.utils.dlpack import from_dlpack
 
 from renaissance import _native
 from renaissance import nn as layers
+from renaissance.carried import Origin
 from renaissance.data.loader import Loader
-from renaissance.fills import Fill, fill
 from renaissance.init import Initializer
 from renaissance.losses import Loss
 from renaissance.memory import Memory, MemoryPlan
@@ -74,8 +75,8 @@ class Built:
     executor: StepExecutor
     scan: Scan | None
     swapped: list[str]
+    origin: Origin
     initialised: int = 0
-    fills: tuple[Initializer, list[tuple[str, Fill]]] | None = None
 
     @property
     def has_ema(self) -> bool:
@@ -85,17 +86,17 @@ class Built:
     def moment_regions(self) -> tuple[str, ...]:
         return tuple(letter for letter in ("M", "V") if self.plan.has(letter))
 
-    def initialise(self, initializer: Initializer, seed: int, device: torch.device) -> None:
-        """Weights from Philox, fresh statistics, zero moments, EMA equal to the weights."""
-        if self.fills is None or self.fills[0] != initializer:
-            # Once: a constant that training has moved could not be told from a start later.
-            self.fills = (initializer, initializer.resolve(self.module))
-        for name, rule in self.fills[1]:
-            fill(self.memory.view("W", name), rule, seed, name, device=device)
-        self.initialised = len(self.fills[1])
-        self.memory.reset_statistics()
+    def initialise(self, initializer: Initializer | None, seed: int, device: torch.device) -> None:
+        """The state of a fresh compile: zero moments, EMA equal to the weights.
+
+        Weights come from Philox, with fresh statistics; without an initializer both are those
+        that the first compile found, as other buffers always are.
+        """
+        self.origin.put_back(self.memory)
+        if initializer is not None:
+            self.initialised = self.origin.draw(self.memory, initializer, seed, device)
+            self.memory.reset_statistics()
         self.restart_moments()
-        self.memory.refresh()
         self.memory.restart_average()
 
     def restart_moments(self) -> None:
@@ -138,41 +139,46 @@ def as_tensors(x: Any, count: int) -> Any:
     return torch.as_tensor(x)[:count]
 
 
-def build(task: Task, options: CompileOptions, previous: Built | None) -> Built:
-    """Everything of compile but the report; see `Task.compile`."""
+def build(task: Task, options: CompileOptions) -> Built:
+    """Everything of compile but the report; see `Task.compile`.
+
+    What was built before is closed. If this fails the module is left with tensors of its own.
+    """
     recipe, module = task.settings, task.model
     sample = None if recipe.train is None else first_samples(recipe.train)
     if sample is not None:
         _materialise(module, sample[0])
     check_layers(module, _smallest_batch(recipe))
-    carried = _carried(previous)
-    if previous is not None:
-        previous.close()
-    elif not recipe.keep_weights and recipe.init is None and has_trained_statistics(module):
+    task.close()
+    carried = task.carried
+    if carried is None and not recipe.keep_weights and recipe.init is None:
+        _check_untrained(module)
+    with contextlib.ExitStack() as undo:
+        swapped = layers.swap_dropouts(module)
+        undo.callback(layers.restore_dropouts, module, swapped)
+        undo.callback(layers.bind_dropouts, module, None)
+        found = None if sample is None else _scan(task, sample)
+        built = _assemble(task, options, found, swapped, undo)
+        built.origin.note(built.memory, weights=recipe.keep_weights)
+        if carried is not None:
+            carried.give(built)
+        elif not recipe.keep_weights:
+            built.initialise(recipe.init or Initializer(), task.seed, task.device)
+        scalars = built.updater.scalars
+        built.memory.count_batches_with(lambda: int(scalars["batches"]))
+        undo.callback(built.executor.close)
+        built.executor.prepare(recipe.train, recipe.valid, recipe.accumulate)
+        undo.pop_all()
+    return built
+
+
+def _check_untrained(module: nn.Module) -> None:
+    if has_trained_statistics(module):
         raise RuntimeError(
             "the module's batch-norm statistics are not a fresh constructor's, so it has been "
             "trained; say task.init('keep') to keep its weights, or task.init(rn.Initializer()) "
             "to start afresh"
         )
-    swapped = layers.swap_dropouts(module)
-    found = None if sample is None else _scan(task, sample)
-    built = _assemble(task, options, found, swapped)
-    if carried is not None:
-        built.updater.scalars.write(**carried)
-    elif not recipe.keep_weights:
-        built.initialise(recipe.init or Initializer(), task.seed, task.device)
-    scalars = built.updater.scalars
-    built.memory.count_batches_with(lambda: int(scalars["batches"]))
-    built.executor.prepare(recipe.train, recipe.valid, recipe.accumulate)
-    return built
-
-
-def _carried(previous: Built | None) -> dict[str, int | float] | None:
-    """Counters that a second compile keeps; moments start from zero."""
-    if previous is None:
-        return None
-    kept = ("attempted", "skipped", "micro", "batches", "loss_scale")
-    return {name: previous.updater.scalars[name] for name in kept}
 
 
 def _smallest_batch(recipe: Recipe) -> int | None:
@@ -300,12 +306,19 @@ def plan_of(
     )
 
 
-def _assemble(task: Task, options: CompileOptions, found: Scan | None, swapped: list[str]) -> Built:
+def _assemble(
+    task: Task,
+    options: CompileOptions,
+    found: Scan | None,
+    swapped: list[str],
+    undo: contextlib.ExitStack,
+) -> Built:
     recipe, module, precision = task.settings, task.model, task.precision
     assert recipe.loss is not None and recipe.optimizer is not None
     metrics = resolve_metrics(recipe.metrics, recipe.loss)
     plan = plan_of(module, recipe, precision, found.unused if found is not None else ())
     memory = plan.allocate(task.device)
+    undo.callback(memory.close)
     memory.bind(module)
     nominal = 1.0
     if recipe.train is not None and found is not None and found.output_shape is not None:
@@ -336,7 +349,8 @@ def _assemble(task: Task, options: CompileOptions, found: Scan | None, swapped: 
         executor = StepExecutor(passes, memory, updater, parameters)
     if task.device.type == "cuda":
         _speed_up(executor, task, options)
-    return Built(module, plan, memory, updater, executor, found, swapped)
+    origin = Origin() if task.carried is None else task.carried.origin
+    return Built(module, plan, memory, updater, executor, found, swapped, origin)
 
 
 def _speed_up(executor: StepExecutor, task: Task, options: CompileOptions) -> None:

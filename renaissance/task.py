@@ -19,6 +19,7 @@ from typing_extensions import Self
 
 from renaissance import evaluation, resume, snapshot
 from renaissance.build import Built, build, check_compile_options, check_module
+from renaissance.carried import Carried
 from renaissance.data.batch import Batch
 from renaissance.data.foreign import as_loader
 from renaissance.data.loader import Loader
@@ -123,6 +124,7 @@ class Task(Told):
         self.stop_training = False
         self.horizon: Horizon | None = None
         self._built: Built | None = None
+        self.carried: Carried | None = None
         self._rates: ScheduleRun | None = None
         self.best: dict[str, Any] = {}
         self.callback_states: list[dict[str, Any]] = []
@@ -144,8 +146,11 @@ class Task(Told):
     ) -> Self:
         """Plan the memory, bind the module, initialise, and prepare the step.
 
-        A second compile keeps weights, buffers and counters, rebuilds the plan and zeroes the
-        moments. Only what this task has never initialised, loaded or trained is initialised.
+        A second compile, also after `close`, keeps weights, buffers, counters, the average, and
+        the state of an unchanged schedule. It rebuilds the plan; moments start from zero, and with
+        them `global_step`, which Adam's bias correction and the warm-up of `ema` count by. Only
+        what this task has never initialised, loaded or trained is initialised. After one that
+        failed the module has weights and buffers of its own, and the task can compile again.
 
         Args:
             report: What to print: "none", "summary", "memory", "graph", "schedule" or "all".
@@ -161,8 +166,10 @@ class Task(Told):
         options = check_compile_options(report, capture, compile_model, fuse)
         self._recipe.check()
         with self.switches():
-            self._built = build(self, options, self._built)
-        self._stale, self._rates = False, None
+            self._built = build(self, options)
+        if self._rates is not None and self._rates.schedule != self._recipe.schedule():
+            self._rates = None
+        self._stale = False
         if report != "none":
             sys.stdout.write(compile_report(self, report) + "\n")
         return self
@@ -170,7 +177,7 @@ class Task(Told):
     def init_all(self, device: str | torch.device | None = None) -> Self:
         """Fill every parameter from Philox, keyed by (seed, parameter name, element).
 
-        Resets batch-norm statistics and moments too. The bits are the same on CPU and GPU.
+        Resets buffers, batch-norm statistics and moments too. The bits are the same on CPU and GPU.
 
         Args:
             device: Where the numbers are drawn; the task's device by default.
@@ -284,17 +291,26 @@ class Task(Told):
         return self._rates
 
     def reset(self, seed: int | None = None) -> Self:
-        """Start afresh without compiling again: weights, moments, counters, history, position."""
+        """Start afresh without compiling again: weights, moments, counters, history, position.
+
+        Buffers, and after ``init("keep")`` the weights, are those that the first compile found.
+        A fit that follows has the bits of the first fit of a new task.
+        """
         if seed is not None:
             self.seed, self.seed_given = check_seed(seed), True
         self.generator = Generator(derive(self.seed, "user"))
         self.position, self.history, self.open_epoch = Position(), History(), {}
         self.horizon, self._rates, self.best, self.callback_states = None, None, {}, []
-        scalars = self.require().updater.scalars
+        built = self.require()
+        scalars = built.updater.scalars
         first = 65536.0 if self.precision.loss_scaling else 1.0
         scalars.load_state(dict.fromkeys(scalars.state(), 0) | {"loss_scale": first})
         scalars.write(seed=self.seed, stop=0)
-        return self.init_all()
+        built.memory.region("R").zero_()
+        initializer = None if self._recipe.keep_weights else self._recipe.init or Initializer()
+        with self.switches():
+            built.initialise(initializer, self.seed, self.device)
+        return self
 
     # Evaluate and predict.
 
@@ -372,12 +388,17 @@ class Task(Told):
     @property
     def global_step(self) -> int:
         """Updates applied so far (read from the device)."""
-        return 0 if self._built is None else int(self._built.updater.scalars["applied"])
+        return self._count("applied")
 
     @property
     def skipped_steps(self) -> int:
         """Updates skipped for infinities or NaN (read from the device)."""
-        return 0 if self._built is None else int(self._built.updater.scalars["skipped"])
+        return self._count("skipped")
+
+    def _count(self, name: str) -> int:
+        if self._built is not None:
+            return int(self._built.updater.scalars[name])
+        return 0 if self.carried is None else int(self.carried.counters[name])
 
     @property
     def attempted_steps(self) -> int:
@@ -477,10 +498,16 @@ class Task(Told):
         return dry_run(self, steps)
 
     def close(self) -> None:
-        """Free the regions; the module keeps float32 tensors of its own."""
-        if self._built is not None:
-            self._built.close()
-            self._built = None
+        """Free the regions; the module keeps float32 tensors of its own.
+
+        Compiled again, the task goes on from there as after any second `compile`.
+        """
+        built, self._built = self._built, None
+        if built is not None:
+            try:
+                self.carried = Carried.of(built)
+            finally:
+                built.close()
 
     def __enter__(self) -> Self:
         return self

@@ -39,6 +39,7 @@ ROWS = [
     ["callbacks", "loggers", "progress", "history", "report facts"],
     [
         "recipe",
+        "carried",
         "build",
         "evaluation",
         "options",

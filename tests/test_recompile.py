@@ -1,0 +1,156 @@
+"""What a second compile, a close, a failed compile and a reset keep, and what they put back."""
+
+import pytest
+import torch
+from small import Net, X, Y, compiled, loader, make
+
+import renaissance as rn
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(tensor, b[name]) for name, tensor in a.items())
+
+
+def average(task):
+    """Region E by name."""
+    memory = task.require().memory
+    return {
+        s.name: memory.view("E", s.name).clone()
+        for s in task.plan.segments
+        if s.region == "W" or s.averaged
+    }
+
+
+def test_a_failed_compile_can_be_mended():
+    task = make().ema(0.9).compile(report="none")
+    task.fit(epochs=1, verbose=0)
+    weights, kept = task.state_dict(), average(task)
+    task.data(rn.Loader.from_arrays(X, Y % 4 + 4, batch_size=8, workers=0))
+    with pytest.raises(ValueError, match="no class"):
+        task.compile(report="none")
+    with pytest.raises(RuntimeError, match=r"task\.compile\(\) first"):
+        task.fit(epochs=2, verbose=0)
+    assert same(weights, dict(task.model.state_dict()))
+    assert all(p.dtype == torch.float32 for p in task.model.parameters())
+    assert isinstance(task.model.drop, torch.nn.Dropout)
+    task.data(loader()).compile(report="none")
+    assert same(weights, task.state_dict()) and same(kept, average(task))
+    task.fit(epochs=2, horizon="keep", verbose=0)
+    assert task.attempted_steps == 16
+
+
+def test_a_first_compile_that_fails_late_leaves_the_module_free(monkeypatch):
+    from renaissance.step import StepExecutor
+
+    def fail(*_):
+        raise OSError("no memory")
+
+    task = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(StepExecutor, "prepare", fail)
+        with pytest.raises(OSError, match="no memory"):
+            task.compile(report="none")
+    assert task.compile(report="none").state_hash() == compiled().state_hash()
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_second_compile_keeps_weights_average_counters_and_buffers(is_closed):
+    task = make().ema(0.9).compile(report="none")
+    task.fit(epochs=2, verbose=0)
+    weights, kept, seen = task.state_dict(), average(task), int(task.model.seen)
+    counters = task.executor.updater.scalars.state()
+    if is_closed:
+        task.close()
+        assert task.global_step == 16
+    task.compile(report="none")
+    assert same(weights, task.state_dict()) and same(kept, average(task))
+    assert int(task.model.seen) == seen and task.epoch == 2
+    after = task.executor.updater.scalars.state()
+    assert after == counters | {"applied": 0, "good": 0, "bad": 0}
+    assert not same(kept, {n: t for n, t in weights.items() if n in kept}), "E is not W"
+
+
+def test_an_average_that_is_told_later_starts_at_the_weights():
+    task = compiled()
+    task.fit(epochs=1, verbose=0)
+    task.ema(0.9).compile(report="none")
+    memory = task.require().memory
+    weights = memory.region("W")
+    assert torch.equal(memory.region("E")[: weights.numel()], weights)
+
+
+def plateau(factor=0.5):
+    return rn.ReduceLROnPlateau(base_lr=0.1, patience=0, threshold=1.0, factor=factor)
+
+
+def test_the_schedule_goes_on_while_it_is_the_same():
+    task = make(optimizer=rn.SGD(), valid=loader(shuffle=False)).scheduler(plateau())
+    task.compile(report="none")
+    task.fit(epochs=4, verbose=0)
+    state = task.rates.state_dict()
+    assert state["reductions"] > 0
+    task.scheduler(plateau()).compile(report="none")
+    assert task.rates.state_dict() == state
+    task.scheduler(plateau(0.25)).compile(report="none")
+    assert task.rates.state_dict()["reductions"] == 0
+
+
+def kept_model():
+    torch.manual_seed(3)
+    model = Net()
+    with torch.no_grad():
+        model.gain.copy_(torch.arange(4.0))
+        model.norm.running_mean.fill_(0.5)
+        model.norm.num_batches_tracked.fill_(7)
+    return model
+
+
+def fresh(keep, precision="32-true", initializer=None):
+    task = make(kept_model() if keep else Net(), precision=precision).ema(0.9)
+    if keep or initializer is not None:
+        task.init("keep" if keep else initializer)
+    return task.compile(report="none")
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("keep", [False, True])
+def test_reset_and_fit_have_the_bits_of_a_fresh_fit(keep, precision):
+    task = fresh(keep, precision)
+    start = (task.state_dict(), task.state_hash(), int(task.model.seen))
+    task.fit(epochs=2, verbose=0)
+    end, history = task.state_hash(), task.history.history
+    assert end != start[1]
+    task.reset()
+    assert (int(task.model.seen), task.state_hash()) == (start[2], start[1])
+    assert same(start[0], task.state_dict())
+    task.fit(epochs=2, verbose=0)
+    assert task.state_hash() == end and task.history.history == history
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_reset_goes_behind_a_second_compile(keep, is_closed):
+    task = fresh(keep)
+    start = task.state_hash()
+    task.fit(epochs=1, verbose=0)
+    if is_closed:
+        task.close()
+    task.compile(report="none").reset()
+    assert task.state_hash() == start
+
+
+def test_reset_keeps_what_a_rule_keeps():
+    initializer = rn.Initializer().parameter("gain", "keep")
+    task = fresh(False, initializer=initializer)
+    start = task.state_hash()
+    task.fit(epochs=1, verbose=0)
+    assert task.reset().state_hash() == start
+
+
+def test_another_initializer_judges_the_start_and_not_what_training_made_of_it():
+    task = fresh(False)
+    task.fit(epochs=1, verbose=0)
+    other = rn.Initializer().parameter("first.weight", "zeros")
+    task.init(other).compile(report="none").reset()
+    assert task.state_hash() == fresh(False, initializer=other).state_hash()
+    assert float(task.state_dict()["scale"]) == 2.0
