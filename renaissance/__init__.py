@@ -67,11 +67,11 @@ from renaissance.optim import AdamW as AdamW
 from renaissance.plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from renaissance.random import Generator as Generator
 from renaissance.random import Permutation as Permutation
+from renaissance.random import manual_seed as manual_seed
 from renaissance.report import ClassReport as ClassReport
 from renaissance.schedules import ConstantLR as ConstantLR
 from renaissance.switches import set_environment as _set_environment
 from renaissance.task import Task as Task
-from renaissance.task import manual_seed as manual_seed
 from renaissance.tensorfile import CheckpointError as CheckpointError
 from renaissance.yamltree import ConfigError as ConfigError
 

@@ -69,6 +69,7 @@ class Built:
     """A compiled task: its memory and who works on it."""
 
     module: nn.Module
+    recipe: Recipe
     plan: MemoryPlan
     memory: Memory
     updater: Updater
@@ -350,7 +351,7 @@ def _assemble(
     if task.device.type == "cuda":
         _speed_up(executor, task, options)
     origin = Origin() if task.carried is None else task.carried.origin
-    return Built(module, plan, memory, updater, executor, found, swapped, origin)
+    return Built(module, recipe, plan, memory, updater, executor, found, swapped, origin)
 
 
 def _speed_up(executor: StepExecutor, task: Task, options: CompileOptions) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from renaissance.busy import EVALUATION, PREDICTION
 from renaissance.data.batch import Batch
 from renaissance.data.loader import Loader
 from renaissance.hooks import Callback, CallbackList
@@ -101,7 +102,8 @@ def watching(
         unit="samples",
     )
     try:
-        yield Watch(what, everyone, progress)
+        with task.busy.doing(PREDICTION if what == "predict" else EVALUATION):
+            yield Watch(what, everyone, progress)
     finally:
         progress.close()
 

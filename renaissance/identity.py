@@ -28,7 +28,8 @@ IDENTITY: Mapping[str, str] = {
 
 def identity_of(task: Task) -> dict[str, Any]:
     """The identity of a task as it is now: JSON by the names of `IDENTITY`."""
-    recipe, built = task.settings, task.require()
+    built = task.require()
+    recipe = built.recipe
     return {
         "seed": str(task.seed),
         "data": None if recipe.train is None else recipe.train.identity(),

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from renaissance import rundir, snapshot
+from renaissance.busy import EVALUATION, FIT
 from renaissance.data.loader import Loader
 from renaissance.evaluation import Watch, evaluate, forget_guests
 from renaissance.hooks import Callback, CallbackList
@@ -23,7 +24,6 @@ from renaissance.logs import LazyLogs
 from renaissance.options import FitOptions, Horizon, horizon_for
 from renaissance.progress import make_progress
 from renaissance.resume import Checkpoints, resume
-from renaissance.schedules import ConstantLR
 
 if TYPE_CHECKING:
     from renaissance.task import Task
@@ -135,7 +135,7 @@ class FitLoop:
     def _steps(self) -> bool:
         """Steps up to the end of the epoch; False when training is to stop in the middle."""
         options, position = self.options, self.position
-        k = self.task.settings.accumulate
+        k = options.accumulate
         with self.executor.batches(
             self.train,
             seed=self.task.seed,
@@ -201,9 +201,25 @@ class FitLoop:
     def _record(self, logs: Mapping[str, float]) -> None:
         """The epoch is closed: its row, the plateau's decision, and the position behind it."""
         position = self.position
-        self.task.observe(logs)
+        self._observe(logs)
         self.task.history.append(position.epoch, position.attempted, logs)
         position.epoch, position.step = position.epoch + 1, 0
+
+    def _observe(self, logs: Mapping[str, float]) -> None:
+        """Let ReduceLROnPlateau see the epoch, unless it awaits a validation that was not due."""
+        rates = self.task.rates
+        if rates.monitor is None:
+            return
+        if rates.monitor in logs:
+            rates.observe(logs[rates.monitor])
+        elif self.options.validation is None or rates.monitor not in self._validation_names():
+            raise ValueError(
+                f"{type(rates.schedule).__name__} watches {rates.monitor!r}, which the epoch's "
+                f"logs do not have; they have {', '.join(logs)}"
+            )
+
+    def _validation_names(self) -> list[str]:
+        return [f"val_{name}" for name in self.executor.tally.names]
 
     def _is_best(self, logs: Mapping[str, float]) -> bool:
         """Whether the validation loss of the epoch just closed is the lowest; then it is noted."""
@@ -219,10 +235,11 @@ class FitLoop:
         if data is None:
             return {}
         watch = Watch("validation", self.callbacks, self.progress)
-        watch.start(data.steps_per_epoch)
-        means = evaluate(self.task.require(), data, seed=self.task.seed, watch=watch)
-        logs = {f"val_{name}": mean for name, mean in means.items()}
-        watch.end(logs)
+        with self.task.busy.doing(EVALUATION):
+            watch.start(data.steps_per_epoch)
+            means = evaluate(self.task.require(), data, seed=self.task.seed, watch=watch)
+            logs = {f"val_{name}": mean for name, mean in means.items()}
+            watch.end(logs)
         return logs
 
     def _last_logs(self) -> dict[str, float]:
@@ -280,7 +297,7 @@ def describe_non_finite(task: Task, train: Loader, steps_per_epoch: int) -> str:
     epoch, step = task.position.epoch, task.position.step - 1 - (task.attempted_steps - attempted)
     if step < 0:  # it was noticed in the epoch after
         epoch, step = epoch - 1, step + steps_per_epoch
-    k = task.settings.accumulate
+    k = task.require().recipe.accumulate
     window = range(step * k, min((step + 1) * k, train.steps_per_epoch))
     ids = [i for j in window for i in train.batch_at(epoch, j, seed=task.seed).ids.tolist()]
     shown = ", ".join(map(str, ids[:8])) + (" ..." if len(ids) > 8 else "")
@@ -308,17 +325,14 @@ def run_fit(
     ours = [callbacks] if isinstance(callbacks, Callback) else callbacks
     given = rundir.with_loggers([*task.settings.callbacks, *ours], task)
     everyone = CallbackList(given, task, params=params)
-    with task.switches():
+    with task.busy.doing(FIT), task.switches():
         built.verify()
         resume(task, arguments["resume"], arguments["allow"])
         built.clear_stop()
         everyone.load_state_dict(task.callback_states)
         end = options.last_step(task.position)
         wanted = Horizon(end, options.steps_per_epoch)
-        is_constant = isinstance(task.settings.schedule(), ConstantLR)
-        task.horizon = horizon_for(
-            wanted, task.horizon, arguments["horizon"], is_constant=is_constant
-        )
+        task.horizon = horizon_for(wanted, task.horizon, arguments["horizon"], task.rates.schedule)
         task.history.params = {"epochs": options.epochs, "steps": options.steps_per_epoch}
         if task.position.attempted >= end and task.position.step == 0:
             logger.warning(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from renaissance import snapshot
+from renaissance.busy import FIT, LOOKING
 from renaissance.data.loader import Loader
 from renaissance.figures import COLOURS, Line, Panel, draw_panels
 from renaissance.task import Task
@@ -66,6 +67,7 @@ def sweep(task: Task, *, low: float = 1e-7, high: float = 1.0, steps: int = 100)
         raise ValueError(f"low = {low!r}, high = {high!r} is not allowed; it takes 0 < low < high")
     if steps < 10:
         raise ValueError(f"steps = {steps!r} is not allowed; it takes 10 or more")
+    task.busy.check("sweep", FIT, *LOOKING)
     train = task.settings.train
     if train is None:
         raise RuntimeError("the task has no data yet: task.data(train)")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from renaissance.data.loader import Loader
+from renaissance.schedules import ConstantLR, Schedule
 from renaissance.settings import unknown_name
 
 
@@ -42,11 +43,13 @@ class FitOptions:
     Attributes:
         epochs: The final epoch; None where only steps are limited.
         max_steps: The final step, counted from the first of the run; None: no limit.
+        accumulate: Loader batches of an update.
         steps_per_epoch, micro_batches: Updates of an epoch, and the loader batches they take.
     """
 
     epochs: int | None
     max_steps: int | None
+    accumulate: int
     steps_per_epoch: int
     micro_batches: int
     validation: Loader | None
@@ -184,6 +187,7 @@ def fit_options(
     return FitOptions(
         epochs=epochs,
         max_steps=max_steps,
+        accumulate=accumulate,
         steps_per_epoch=steps,
         micro_batches=batches,
         validation=valid,
@@ -197,14 +201,18 @@ def fit_options(
 
 
 def horizon_for(
-    wanted: Horizon, current: Horizon | None, choice: str | None, *, is_constant: bool
+    wanted: Horizon, current: Horizon | None, choice: str | None, schedule: Schedule
 ) -> Horizon:
-    """The horizon a schedule is drawn over: the first fit's, unless a longer one is stretched."""
+    """The horizon a schedule is drawn over: the first fit's, unless a longer one is stretched.
+
+    A constant rate and ReduceLROnPlateau end nowhere; what warm-up the latter has stays in place.
+    """
     if choice not in (None, "keep", "stretch"):
         raise ValueError(f"horizon = {choice!r} is not allowed; it takes 'keep' or 'stretch'")
-    if current is None or is_constant or choice == "stretch":
+    if current is None or isinstance(schedule, ConstantLR) or choice == "stretch":
         return wanted
-    if wanted.total_steps > current.total_steps and choice is None:
+    is_longer = wanted.total_steps > current.total_steps
+    if is_longer and choice is None and not schedule.is_stateful:
         raise ValueError(
             f"the schedule was drawn over {current.total_steps} steps, this fit goes on to "
             f"{wanted.total_steps}: horizon='keep' holds the last rate, horizon='stretch' draws "

@@ -218,3 +218,16 @@ class Permutation:
 
     def __repr__(self) -> str:
         return f"Permutation({self._n}, seed={self.seed}, epoch={self.epoch})"
+
+
+_default_seed: list[int] = []
+
+
+def manual_seed(seed: int) -> None:
+    """The seed of tasks made later without one of their own."""
+    _default_seed[:] = [check_seed(seed)]
+
+
+def default_seed() -> int | None:
+    """What `manual_seed` said, if it did."""
+    return _default_seed[0] if _default_seed else None

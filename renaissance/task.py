@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import pathlib
-import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
@@ -19,11 +18,13 @@ from typing_extensions import Self
 
 from renaissance import evaluation, resume, snapshot
 from renaissance.build import Built, build, check_compile_options, check_module
+from renaissance.busy import FIT, LOOKING, Busy, not_inside
 from renaissance.carried import Carried
 from renaissance.data.batch import Batch
 from renaissance.data.foreign import as_loader
 from renaissance.data.loader import Loader
 from renaissance.describe import compile_report, module_summary
+from renaissance.devices import resolve_device
 from renaissance.history import History
 from renaissance.hooks import Callback, CallbackList
 from renaissance.init import Initializer
@@ -32,43 +33,13 @@ from renaissance.memory import MemoryPlan
 from renaissance.options import Horizon, Position, check_fit_arguments, fit_options
 from renaissance.precision import resolve_precision
 from renaissance.progress import resolve_verbose
-from renaissance.random import Generator, check_seed, derive, fresh_seed
+from renaissance.random import Generator, check_seed, default_seed, derive, fresh_seed
 from renaissance.recipe import Told
 from renaissance.schedules import ScheduleRun
 from renaissance.step import StepExecutor
 from renaissance.switches import Switches
 
 logger = logging.getLogger("renaissance")
-
-_default_seed: list[int] = []
-
-
-def manual_seed(seed: int) -> None:
-    """The seed of tasks made later without one of their own."""
-    _default_seed[:] = [check_seed(seed)]
-
-
-def resolve_device(device: str | torch.device) -> torch.device:
-    """ "auto" (cuda:LOCAL_RANK or cuda when there is one, else cpu), "cpu", "cuda" or "cuda:N"."""
-    text = str(device)
-    if text == "auto":
-        if not torch.cuda.is_available():
-            return torch.device("cpu")
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-    if text == "cpu":
-        return torch.device("cpu")
-    match = re.fullmatch(r"cuda(?::(\d+))?", text)
-    if match is None:
-        raise ValueError(
-            f"device = {text!r} is not allowed; it takes 'auto', 'cpu', 'cuda' or 'cuda:N'"
-        )
-    number = int(match[1] or 0)
-    if number >= torch.cuda.device_count():
-        raise ValueError(
-            f"device = {text!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices; "
-            "'auto' falls back to the CPU"
-        )
-    return torch.device("cuda", number)
 
 
 class Task(Told):
@@ -108,8 +79,7 @@ class Task(Told):
         check_module(model)
         self.model = model
         self.name = name if name is not None else type(model).__name__.lower()
-        if seed is None and _default_seed:
-            seed = _default_seed[0]
+        seed = default_seed() if seed is None else seed
         self.seed_given = seed is not None
         self.seed = fresh_seed() if seed is None else check_seed(seed)
         self.deterministic = self.seed_given if deterministic is None else deterministic
@@ -123,6 +93,7 @@ class Task(Told):
         self.open_epoch: dict[str, float] = {}
         self.stop_training = False
         self.horizon: Horizon | None = None
+        self.busy = Busy()
         self._built: Built | None = None
         self.carried: Carried | None = None
         self._rates: ScheduleRun | None = None
@@ -136,6 +107,7 @@ class Task(Told):
 
     # Compile.
 
+    @not_inside(FIT, *LOOKING)
     def compile(
         self,
         *,
@@ -174,6 +146,7 @@ class Task(Told):
             sys.stdout.write(compile_report(self, report) + "\n")
         return self
 
+    @not_inside(*LOOKING)
     def init_all(self, device: str | torch.device | None = None) -> Self:
         """Fill every parameter from Philox, keyed by (seed, parameter name, element).
 
@@ -197,7 +170,7 @@ class Task(Told):
     def require(self) -> Built:
         if self._built is None:
             raise RuntimeError("the task is not compiled yet: call task.compile() first")
-        if self._stale:
+        if self._stale and FIT not in self.busy:
             raise RuntimeError(
                 "a setting was changed after compile: call task.compile() again (weights, buffers "
                 "and counters stay, moments start from zero)"
@@ -215,6 +188,7 @@ class Task(Told):
 
     # Train.
 
+    @not_inside(FIT, *LOOKING)
     def fit(
         self,
         train: Any = None,
@@ -260,6 +234,7 @@ class Task(Told):
         run_fit(self, loader, chosen, arguments, callbacks, resolve_verbose(verbose))
         return self.history
 
+    @not_inside(FIT, *LOOKING)
     def train_on_batch(self, x: Any, y: Any) -> dict[str, float]:
         """One update from one batch; returns its loss, metrics and learning rate."""
         built = self.require()
@@ -272,6 +247,7 @@ class Task(Told):
         self.position.attempted += 1
         return built.executor.tally.means("last")
 
+    @not_inside(*LOOKING)
     def test_on_batch(self, x: Any, y: Any) -> dict[str, float]:
         """Loss and metrics of one batch with raw weights; changes nothing."""
         built = self.require()
@@ -287,9 +263,11 @@ class Task(Told):
     def rates(self) -> ScheduleRun:
         """The schedule as it runs: a pure function, but for ReduceLROnPlateau's state."""
         if self._rates is None:
-            self._rates = self._recipe.schedule().start()
+            recipe = self._recipe if self._built is None else self._built.recipe
+            self._rates = recipe.schedule().start()
         return self._rates
 
+    @not_inside(FIT, *LOOKING)
     def reset(self, seed: int | None = None) -> Self:
         """Start afresh without compiling again: weights, moments, counters, history, position.
 
@@ -314,6 +292,7 @@ class Task(Told):
 
     # Evaluate and predict.
 
+    @not_inside(*LOOKING)
     def evaluate(
         self,
         data: Any,
@@ -332,6 +311,7 @@ class Task(Told):
         """
         return evaluation.evaluate_task(self, as_loader(data), weights, callbacks, verbose)
 
+    @not_inside(*LOOKING)
     def predict(
         self,
         data: Any,
@@ -356,9 +336,11 @@ class Task(Told):
             loader = Loader.from_arrays(data, batch_size=min(256, max(1, len(data))))
         return evaluation.predict_task(self, loader, weights, callbacks, verbose)
 
+    @not_inside(*LOOKING)
     def batch_at(self, epoch: int, step: int) -> Batch | list[Batch]:
         """What the step sees at a position, as tensors; a list when accumulating."""
-        built, train, k = self.require(), self._recipe.train, self._recipe.accumulate
+        built = self.require()
+        train, k = built.recipe.train, built.recipe.accumulate
         if train is None:
             raise RuntimeError("the task has no data yet: task.data(train)")
         first, last = step * k, min((step + 1) * k, train.steps_per_epoch)
@@ -414,10 +396,12 @@ class Task(Told):
         built = self.require()
         return {s.name: built.memory.view("G", s.name) for s in built.plan.parameters}
 
+    @not_inside(*LOOKING)
     def state_hash(self) -> str:
         """SHA-256 over W, M, V, E, B, counters and loss scale, in hex."""
         return snapshot.state_hash(self.require())
 
+    @not_inside(*LOOKING)
     def state_dict(self, weights: str | None = "raw") -> dict[str, Tensor]:
         """The module's state dict in float32 masters, copies; "ema" (or None) as in `evaluate`."""
         if weights == "raw":
@@ -425,6 +409,7 @@ class Task(Told):
         with self.switches(), evaluation.weights_of(self.require(), weights):
             return self.state_dict()
 
+    @not_inside(*LOOKING)
     def export_module(self, weights: str | None = "raw") -> nn.Module:
         """A plain module with float32 weights of its own, free of this task.
 
@@ -435,6 +420,7 @@ class Task(Told):
         with self.switches(), evaluation.weights_of(self.require(), weights):
             return snapshot.export_module(self.require())
 
+    @not_inside(*LOOKING)
     def save(self, folder: str | os.PathLike[str]) -> pathlib.Path:
         """Write one checkpoint and return after its commit; makes parents.
 
@@ -443,6 +429,7 @@ class Task(Told):
         """
         return resume.save(self, folder)
 
+    @not_inside(*LOOKING)
     def load(
         self,
         folder: str | os.PathLike[str],
@@ -465,30 +452,23 @@ class Task(Told):
                 loaded then.
             ValueError: The run differs in something not allowed by name.
         """
+        if not weights_only:
+            self.busy.check("task.load, but for weights_only=True,", FIT)
         with self.switches():
             resume.load(self, folder, weights_only=weights_only, allow=allow)
         return self
 
+    @not_inside(*LOOKING)
     def snapshot_weights(self) -> dict[str, dict[str, Tensor]]:
         """Weights, buffers and their average if there is one, on the host."""
         return snapshot.copy_weights(self.require())
 
+    @not_inside(*LOOKING)
     def restore_weights(self, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Put back what `snapshot_weights` gave."""
         snapshot.put_weights(self.require(), weights)
 
-    def observe(self, logs: Mapping[str, float]) -> None:
-        """Let ReduceLROnPlateau see an epoch's logs."""
-        schedule = self._recipe.schedule()
-        monitor = getattr(schedule.settings, "monitor", None)
-        if monitor is not None:
-            if monitor not in logs:
-                raise ValueError(
-                    f"{type(schedule).__name__} watches {monitor!r}, which the epoch's logs do not "
-                    f"have; they have {', '.join(logs)}"
-                )
-            self.rates.observe(logs[monitor])
-
+    @not_inside(FIT, *LOOKING)
     def dry_run(self, steps: int = 2) -> dict[str, float]:
         """Train, validate and undo: whether everything works, before the long run.
 
@@ -497,6 +477,7 @@ class Task(Told):
         """
         return dry_run(self, steps)
 
+    @not_inside(FIT, *LOOKING)
     def close(self) -> None:
         """Free the regions; the module keeps float32 tensors of its own.
 

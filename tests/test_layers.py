@@ -11,6 +11,8 @@ ROWS = [
     ["_native"],
     [
         "settings wording",
+        "busy",
+        "devices",
         "random",
         "kernels",
         "switches",
