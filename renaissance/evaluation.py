@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from renaissance.busy import EVALUATION, PREDICTION
 from renaissance.data.batch import Batch
+from renaissance.data.foreign import TorchLoader
 from renaissance.data.loader import Loader
 from renaissance.hooks import Callback, CallbackList
 from renaissance.progress import Progress, make_progress, resolve_verbose
@@ -108,6 +109,20 @@ def watching(
         progress.close()
 
 
+def check_whole(loader: Loader, what: str) -> None:
+    """A mean over samples, and outputs in index order, are of all samples.
+
+    Raises:
+        ValueError: The loader leaves some out.
+    """
+    left_out = loader.num_samples % loader.batch_size if loader.drop_last else 0
+    if left_out:
+        raise ValueError(
+            f"{what}: drop_last=True leaves out {left_out} of {loader.num_samples} samples; "
+            "it takes a loader without drop_last, whose last batch may be short"
+        )
+
+
 def forget_guests(
     task: Task, built: Built, *loaders: Loader | None, training: bool = False
 ) -> None:
@@ -137,7 +152,11 @@ def evaluate(
         seed: Keys random transforms, if the loader has any.
         weights: "raw", "ema", or None for EMA weights where there are any.
         watch: Told of every batch; who started it ends it.
+
+    Raises:
+        ValueError: The loader leaves samples out.
     """
+    check_whole(loader, "evaluate")
     executor = built.executor
     executor.tally.test.zero_()
     with weights_of(built, weights), executor.test_batches(loader, seed=seed) as batches:
@@ -186,6 +205,16 @@ def test_on_batch(built: Built, x: Any, y: Any) -> dict[str, float]:
     return executor.tally.means("test")
 
 
+def _check_order(loader: Any) -> None:
+    """Refuse a DataLoader whose k-th row is not sample k: it does not say which one it is."""
+    if isinstance(loader, TorchLoader) and not loader.is_in_order:
+        raise ValueError(
+            "predict gives outputs in index order, but this DataLoader hands out samples in an "
+            f"order of its own ({type(loader.loader.sampler).__name__}) and does not say which; "
+            "use DataLoader(..., shuffle=False) without a sampler, or an rn.Loader"
+        )
+
+
 def predict(
     built: Built,
     loader: Loader,
@@ -197,13 +226,10 @@ def predict(
     """Raw outputs of every sample in index order, float32.
 
     Raises:
-        ValueError: The loader leaves samples out.
+        ValueError: The loader leaves samples out, or is a torch DataLoader in another order.
     """
-    if loader.drop_last and loader.num_samples % loader.batch_size:
-        raise ValueError(
-            f"predict: drop_last=True leaves out {loader.num_samples % loader.batch_size} of "
-            f"{loader.num_samples} samples; predict takes a loader without it"
-        )
+    check_whole(loader, "predict")
+    _check_order(loader)
     executor = built.executor
     parts = []
     with weights_of(built, weights):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from renaissance.data.loader import Loader
+from renaissance.evaluation import check_whole
 from renaissance.schedules import ConstantLR, Schedule
 from renaissance.settings import unknown_name
 
@@ -179,6 +180,8 @@ def fit_options(
     steps, batches = steps_of(train, accumulate, chosen["steps_per_epoch"])
     if epochs is None and max_steps is None:
         epochs = 1
+    if valid is not None:
+        check_whole(valid, "validation data")
     freq, unit = parse_validation_freq(chosen["validation_freq"])
     every, seconds, at_ends = parse_checkpoint(chosen["checkpoint"])
     log_every = chosen["log_every"]

@@ -5,6 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import renaissance as rn
@@ -152,6 +153,34 @@ def test_predict_gives_every_sample_or_says_which_it_cannot(task):
     assert task.predict(loader(drop_last=True, batch_size=10)).shape == (20, 3)
     with pytest.raises(ValueError, match="leaves out 4 of 20 samples"):
         task.predict(loader(drop_last=True))
+
+
+def short(kind):
+    """Data of which the last 4 of 20 samples are left out."""
+    if kind == "rn":
+        return loader(drop_last=True)
+    rows = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    return torch.utils.data.DataLoader(rows, batch_size=8, drop_last=True)
+
+
+@pytest.mark.parametrize("kind", ["rn", "torch"])
+def test_evaluation_and_validation_are_of_all_samples(task, recorder, kind):
+    told = rn.Task(nn.Linear(4, 3), seed=1, device="cpu", threads=1).data(loader(), short(kind))
+    told.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1)).compile(report="none")
+    calls = {
+        "evaluate": lambda: task.evaluate(short(kind)),
+        "predict": lambda: task.predict(short(kind)),
+        "validation data": lambda: task.fit(epochs=1, validation_data=short(kind), verbose=0),
+        "validation data:": lambda: told.fit(epochs=1, verbose=0),
+    }
+    for what, call in calls.items():
+        text = f"{what}:? drop_last=True leaves out 4 of 20 samples; it takes a loader without"
+        with pytest.raises(ValueError, match=text):
+            call()
+    assert task.attempted_steps == told.attempted_steps == 0 and "begin 0" not in recorder.heard
+    assert task.evaluate(loader(drop_last=True, batch_size=10)) == pytest.approx(
+        task.evaluate(loader()), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(

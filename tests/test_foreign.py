@@ -82,6 +82,12 @@ def test_resuming_reads_the_batches_before():
         assert all(torch.equal(a, b) for (a, _), (b, _) in zip(rest, whole[start:], strict=True))
 
 
+def test_a_batch_sampler_numbers_samples_on():
+    loader = TorchLoader(DataLoader(TensorDataset(X, Y), batch_sampler=[[0, 1, 2], [3], [4, 5]]))
+    assert [batch.ids.tolist() for batch in loader.epoch(0)] == [[0, 1, 2], [3], [4, 5]]
+    assert loader.batch_at(0, 2).ids.tolist() == [4, 5]
+
+
 def test_form_of_pictures():
     loader = TorchLoader(DataLoader(Noisy(), batch_size=5))
     with loader.stream(layout="nhwc", channels=8) as stream:
@@ -131,6 +137,50 @@ def test_a_task_takes_it_wherever_it_takes_a_loader(tmp_path):
     again = task_on(*loaders(), run_dir=tmp_path)
     again.fit(epochs=3, verbose=0, resume="auto")
     assert again.state_hash() == whole.state_hash()
+
+
+class Every(torch.utils.data.Sampler):
+    """Indices as they are told; batches of two of them as a batch sampler."""
+
+    def __init__(self, indices, batches=False):
+        self.given = [indices[k : k + 2] for k in range(0, 10, 2)] if batches else indices
+
+    def __iter__(self):
+        return iter(self.given)
+
+    def __len__(self):
+        return len(self.given)
+
+
+UP, DOWN = list(range(10)), list(range(10))[::-1]
+DATA = torch.utils.data
+
+
+@pytest.mark.parametrize(
+    "options, is_in_order",
+    [
+        ({"batch_size": 4}, True),
+        ({"batch_size": 4, "sampler": Every(UP)}, True),
+        ({"batch_sampler": Every(UP, batches=True)}, True),
+        ({"batch_size": 4, "shuffle": True}, False),
+        ({"batch_size": 4, "sampler": DATA.SubsetRandomSampler(range(10))}, False),
+        ({"batch_size": 4, "sampler": DATA.WeightedRandomSampler([1.0] * 10, 10)}, False),
+        ({"batch_size": 4, "sampler": Every(DOWN)}, False),
+        ({"batch_sampler": Every(DOWN, batches=True)}, False),
+        ({"batch_size": 4, "sampler": DATA.DistributedSampler(UP, 1, 0, seed=1)}, False),
+    ],
+)
+def test_predict_takes_samples_in_index_order(options, is_in_order):
+    rows = TensorDataset(torch.randn(10, 2), torch.arange(10) % 3)
+    task, loader = task_on(DataLoader(rows, batch_size=4), None), DataLoader(rows, **options)
+    before = torch.get_rng_state()
+    if is_in_order:
+        assert np.array_equal(task.predict(loader), task.predict(rows.tensors[0]))
+    else:
+        with pytest.raises(ValueError, match=r"in index order.*use DataLoader\(..., shuffle=False"):
+            task.predict(loader)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert task.evaluate(loader)["loss"] > 0  # a mean, whatever the order
 
 
 def test_refusals():

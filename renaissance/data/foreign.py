@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from typing import Any, cast
@@ -21,6 +22,12 @@ from renaissance.random import ORDER, check_seed, derive
 TORCH_NOTE = (
     "batches come from a torch DataLoader: its order and transforms are its own, resuming in "
     "mid-epoch reads and drops the batches before, and its number of workers may change results"
+)
+
+_RANDOM_SAMPLERS = (
+    torch.utils.data.RandomSampler,
+    torch.utils.data.SubsetRandomSampler,
+    torch.utils.data.WeightedRandomSampler,
 )
 
 
@@ -75,6 +82,23 @@ class TorchLoader:
         if hasattr(sampler, "__len__"):
             return len(sampler)
         return self.steps_per_epoch * self.batch_size
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether samples come by rising index; asks samplers that are not torch's own."""
+        samplers = torch.utils.data
+        if isinstance(self.loader.dataset, samplers.IterableDataset):
+            return True
+        batches, sampler = self.loader.batch_sampler, self.loader.sampler
+        is_plain = batches is None or type(batches) is samplers.BatchSampler
+        if is_plain and type(sampler) is samplers.SequentialSampler:
+            return True
+        if is_plain and isinstance(sampler, _RANDOM_SAMPLERS):
+            return False
+        with Generators.seeded(0):
+            given: Any = sampler if is_plain else itertools.chain.from_iterable(batches or ())
+            indices = list(given)
+        return all(before < after for before, after in zip(indices, indices[1:]))
 
     def __len__(self) -> int:
         return self.steps_per_epoch
@@ -157,7 +181,7 @@ class TorchStream:
         self._owner, self._seed, self._form = owner, seed, form
         self._iterator: Iterator[Any] | None = None
         self.position = Position()
-        self._end = 0
+        self._end = self._next_id = 0
 
     def rewind(self, epoch: int, start_step: int = 0, steps: int | None = None) -> Self:
         total = self._owner.steps_per_epoch
@@ -173,8 +197,9 @@ class TorchStream:
         self._end = total if steps is None else min(steps, total)
         with self._states:
             self._iterator = iter(self._owner.loader)
+        self._next_id = 0
         while self.position.step < start_step:
-            self._read()
+            self._next_id += len(parts_of(self._read())[0])
         return self
 
     def state(self) -> tuple[int, int]:
@@ -184,13 +209,13 @@ class TorchStream:
         """The next batch, None at the end of the epoch."""
         if self.position.step >= self._end:
             return None
-        first = self.position.step * self._owner.batch_size if self._owner.loader.batch_size else 0
         x, y = parts_of(self._read())
         x = self._formed(_tensor(x, "x"))
         y = None if y is None else _target(_tensor(y, "y"))
         if self._form.get("pin"):
             x, y = x.pin_memory(), None if y is None else y.pin_memory()
-        return Batch(x, y, np.arange(first, first + len(x), dtype=np.int64))
+        first, self._next_id = self._next_id, self._next_id + len(x)
+        return Batch(x, y, np.arange(first, self._next_id, dtype=np.int64))
 
     def release(self, batch: Batch) -> None:
         """Nothing to give back: every batch has memory of its own."""
