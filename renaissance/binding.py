@@ -223,6 +223,14 @@ class Binding:
                     found.append(f"{segment.name!r} is {'frozen' if planned else 'trainable'} now")
         return found
 
+    def away(self) -> list[str]:
+        """Names of tensors that have left their region."""
+        return [
+            bound.segment.name
+            for bound in self._bound
+            if any(not bound.is_home(tensor) for tensor in bound.held())
+        ]
+
     @torch.no_grad()
     def verify(self) -> list[str]:
         """Copies tensors that have left their region back in; returns their names."""

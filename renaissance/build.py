@@ -22,7 +22,8 @@ from renaissance.memory import Memory, MemoryPlan
 from renaissance.metrics import resolve_metrics
 from renaissance.nn.fusion import classifier_head, perceptron
 from renaissance.scan import Scan, check_layers, check_random, has_trained_statistics, scan
-from renaissance.step import Passes, StepExecutor, Tally
+from renaissance.step import Passes, StepExecutor
+from renaissance.tally import Tally
 from renaissance.update import Updater
 
 if TYPE_CHECKING:
@@ -117,6 +118,18 @@ class Built:
         self.memory.verify(self.module)
         self.executor.forget_mode()
 
+    def check_home(self) -> None:
+        """RuntimeError when the step, or a callback, has put new tensors in place of bound ones."""
+        away = self.memory.away(self.module)
+        if away:
+            leaf = away[0].rpartition(".")[2]
+            raise RuntimeError(
+                f"{', '.join(away[:5])}{' ...' * (len(away) > 5)}: assigned anew during training, "
+                "so that updates, skipped steps, checkpoints and the average pass them by; change "
+                f"the tensor in place, self.{leaf}.mul_(...) or self.{leaf}.copy_(...), where it "
+                f"now says self.{leaf} = ..."
+            )
+
     def close(self) -> None:
         """Give the module its own tensors and dropouts back and free the regions."""
         self.executor.close()
@@ -169,6 +182,7 @@ def build(task: Task, options: CompileOptions) -> Built:
         built.memory.count_batches_with(lambda: int(scalars["batches"]))
         undo.callback(built.executor.close)
         built.executor.prepare(recipe.train, recipe.valid, recipe.accumulate)
+        built.check_home()  # a capture has run steps
         undo.pop_all()
     return built
 

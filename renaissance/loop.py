@@ -26,6 +26,7 @@ from renaissance.progress import make_progress
 from renaissance.resume import Checkpoints, resume
 
 if TYPE_CHECKING:
+    from renaissance.build import Built
     from renaissance.task import Task
 
 
@@ -67,6 +68,7 @@ class FitLoop:
             verbose, epochs=options.epochs, steps_per_epoch=options.steps_per_epoch
         )
         self._hears_steps = callbacks.listens("on_train_batch_end")
+        self._is_first_step = True
         self._last_save, self._kept = time.monotonic(), self._place()
         self._skipped = int(self.executor.updater.scalars["skipped"])
 
@@ -153,11 +155,10 @@ class FitLoop:
         position = self.position
         self.callbacks.on_train_batch_begin(position.step, {})
         self.executor.set_lr(self.task.learning_rate_at(position.attempted))
-        count = 0
-        for j in range(micro_batches):
-            batch = next(batches)
-            self.executor.micro_step(batch, first=j == 0, last=j == micro_batches - 1)
-            count += len(batch.ids)
+        count = self.executor.step(batches, micro_batches)
+        if self._is_first_step:
+            self.task.require().check_home()
+            self._is_first_step = False
         position.step += 1
         position.attempted += 1
         self.progress.step(count)
@@ -187,6 +188,7 @@ class FitLoop:
     def _close_epoch(self) -> None:
         options, position = self.options, self.position
         self._check_finite()
+        self.task.require().check_home()
         self._tell_skipped()
         logs = self._epoch_logs()
         if options.validation_unit == "step":
@@ -357,6 +359,13 @@ def dry_run(task: Task, steps: int) -> dict[str, float]:
     if train is None:
         raise RuntimeError("the task has no data yet: task.data(train)")
     before = snapshot.keep(task)
+    try:
+        return _dry_run(task, built, train, steps)
+    finally:
+        snapshot.put_back(task, before)
+
+
+def _dry_run(task: Task, built: Built, train: Loader, steps: int) -> dict[str, float]:
     with task.switches():
         built.verify()
         built.clear_stop()
@@ -365,10 +374,9 @@ def dry_run(task: Task, steps: int) -> dict[str, float]:
                 train, seed=task.seed, epoch=0, start_step=step % train.steps_per_epoch
             ) as batches:
                 built.executor.set_lr(task.learning_rate_at(step))
-                built.executor.micro_step(next(batches), first=True, last=True)
+                built.executor.step(batches, 1)
         means = built.executor.tally.means("last")
         if task.settings.valid is not None:
             found = evaluate(built, task.settings.valid, seed=task.seed)
             means |= {f"val_{name}": mean for name, mean in found.items()}
-    snapshot.put_back(task, before)
     return means

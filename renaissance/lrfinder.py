@@ -114,6 +114,5 @@ def _steps(task: Task, train: Loader, rates: list[float]) -> Iterator[None]:
                     return
                 executor.set_lr(rate)
                 count = min(k, train.steps_per_epoch - begin)
-                for j in range(count):
-                    executor.micro_step(next(batches), first=j == 0, last=j == count - 1)
+                executor.step(batches, count)
                 yield

@@ -246,6 +246,10 @@ class Memory:
         """Why the module needs a new plan (frozen, unfrozen, tied, new or lost tensors), or []."""
         return self._bound_to(module).changes()
 
+    def away(self, module: nn.Module) -> list[str]:
+        """Names of tensors that have left their regions; it only looks."""
+        return self._bound_to(module).away()
+
     def verify(self, module: nn.Module) -> list[str]:
         """Copies tensors that have left their regions back in and rebinds them.
 

@@ -1,8 +1,8 @@
 """One training step: forward, backward, gather, then the range operations of `Updater`.
 
 `Passes` holds the functions that are traced (loss and metrics of a batch, outputs of a batch);
-`Tally` the running sums of loss and metrics in region R; `StepExecutor` runs a step eagerly. The
-captured executor (`renaissance.capture`) records the very same calls into one CUDA graph.
+`StepExecutor` runs a step eagerly. The captured executor (`renaissance.capture`) records the very
+same calls into one CUDA graph.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from renaissance.metrics import Metric
 from renaissance.nn.fusion import Forward, Head
 from renaissance.precision import Precision
 from renaissance.switches import tell_compiler
+from renaissance.tally import Tally
 from renaissance.update import Updater
 
 LossFunction = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
@@ -46,48 +47,6 @@ def with_own_code(method: Callable[..., Any]) -> Callable[..., Any]:
         code, plain.__globals__, code.co_name, plain.__defaults__, plain.__closure__
     )
     return types.MethodType(copy, getattr(method, "__self__"))  # noqa: B009
-
-
-class Tally:
-    """Sums of loss and metrics in region R, as (sum, count) pairs in float64; loss comes first.
-
-    Rows: "window" collects the micro-batches of the step that is running, "last" holds the step
-    before, "epoch" every step of the epoch that was not skipped, "test" an evaluation. Counts are
-    exact up to 2^53. A mean over nothing is NaN.
-    """
-
-    ROWS = ("window", "last", "epoch", "test")
-
-    def __init__(self, region: Tensor, names: Sequence[str]) -> None:
-        self.names = ("loss", *names)
-        width = 2 * len(self.names)
-        self._rows = region[: len(self.ROWS) * width].view(len(self.ROWS), width)
-        self.window, self.last, self.epoch, self.test = self._rows.unbind()
-
-    @staticmethod
-    def size(num_metrics: int) -> int:
-        """float64 elements of region R for so many metrics beside the loss."""
-        return len(Tally.ROWS) * 2 * (1 + num_metrics)
-
-    def commit(self, has_nan: Tensor) -> None:
-        """Close a step: the window becomes `last` and joins the epoch unless it was skipped."""
-        self.last.copy_(self.window)
-        self.epoch.add_(torch.where(has_nan != 0, 0.0, self.window))
-        self.window.zero_()
-
-    def values(self, row: str) -> list[float]:
-        """The sums of a row, read from the device: loss sum, loss weight, metric sum, count ..."""
-        return [float(x) for x in getattr(self, row).tolist()]
-
-    def load(self, row: str, values: Sequence[float]) -> None:
-        """Put sums back (resume)."""
-        getattr(self, row).copy_(torch.tensor(values, dtype=torch.float64))
-
-    def means(self, row: str) -> dict[str, float]:
-        """Means over samples by name, read from the device."""
-        flat = self.values(row)
-        pairs = zip(self.names, flat[0::2], flat[1::2])
-        return {name: total / count if count else float("nan") for name, total, count in pairs}
 
 
 class Passes:
@@ -300,6 +259,35 @@ class StepExecutor:
         """The learning rate of the step about to be taken."""
         self._lr.fill_(lr)
 
+    def step(self, batches: Iterator[Any], count: int) -> int:
+        """One step, whose window is the next `count` loader batches; returns its samples.
+
+        What fails in the middle, in the data or the module, leaves no trace but in G: buffers,
+        sums and counters are those before the step, which can be taken again.
+        """
+        begun = gathered = samples = 0
+        try:
+            while gathered < count:
+                batch = next(batches)
+                begun += 1
+                self.micro_step(batch, first=begun == 1, last=begun == count)
+                gathered += 1
+                samples += len(batch.ids)
+        except BaseException:
+            self._abandon(gathered, has_begun=begun > 0)
+            raise
+        return samples
+
+    def _abandon(self, gathered: int, *, has_begun: bool) -> None:
+        """Undo a window after so many whole micro-steps."""
+        memory, scalars = self.memory, self.updater.scalars
+        if has_begun and memory.plan.has("B'"):
+            shadow = memory.region("B'").view(torch.uint8)
+            memory.region("B").view(torch.uint8)[: shadow.numel()].copy_(shadow)
+        self.tally.window.zero_()
+        if gathered and not scalars["stop"]:  # a stopped run counts nothing
+            scalars.write(micro=scalars["micro"] - gathered)
+
     def micro_step(self, batch: Batch, *, first: bool, last: bool) -> None:
         """One loader batch of a step's window; `last` brings the update."""
         self.mode(True)
@@ -358,8 +346,8 @@ class StepExecutor:
         self._streams.clear()
 
     def mode(self, training: bool) -> None:
-        """Set the module's mode, when it is not known to be set."""
-        if self._training is not training:
+        """Set the module's mode, when it is not known to be set; a callback may have changed it."""
+        if self._training is not training or self.passes.module.training is not training:
             self.passes.module.train(training)
             self._training = training
 

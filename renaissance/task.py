@@ -243,7 +243,7 @@ class Task(Told):
             built.clear_stop()
             batch = built.executor.place(x, y)
             built.executor.set_lr(self.learning_rate_at(self.position.attempted))
-            built.executor.micro_step(batch, first=True, last=True)
+            built.executor.step(iter([batch]), 1)
         self.position.attempted += 1
         return built.executor.tally.means("last")
 

@@ -35,7 +35,7 @@ ROWS = [
         "nn",
     ],
     ["scalars update operations range_tables host_ranges device_ranges", "data"],
-    ["step capture inputs residence", "scan"],
+    ["step capture inputs residence tally", "scan"],
     ["checkpoint saver tensorfile"],
     ["hooks logs monitor"],
     ["callbacks", "loggers", "progress", "history", "report facts"],
