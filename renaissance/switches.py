@@ -7,6 +7,7 @@ context manager around every trace, warm-up, capture and eager step: it saves, s
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from types import TracebackType
@@ -19,6 +20,10 @@ _deterministic: Any = torch.utils.deterministic
 
 #: Read by cuBLAS and MKL at their first use, so set at import when the user has not.
 ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "MKL_CBWR": "AVX2,STRICT"}
+
+
+#: Devices whose autocast the user may have switched on around a call.
+AUTOCAST = ("cpu", "cuda")
 
 
 def set_environment() -> None:
@@ -64,7 +69,10 @@ class Switches:
 
     def __enter__(self) -> Switches:
         self._saved.append(_read())
-        _write(self.wanted())
+        wanted = self.wanted()
+        wanted["autocast"] = dict.fromkeys(AUTOCAST, False)
+        wanted["float32"] = _Float32.read().allowing(self.tf32)
+        _write(wanted)
         return self
 
     def __exit__(
@@ -76,6 +84,55 @@ class Switches:
         _write(self._saved.pop())
 
 
+#: Where torch keeps the precision of float32 products by name; type checkers do not see them all.
+_backends: Any = torch.backends
+_NAMED = (
+    _backends.cuda.matmul,
+    _backends.mkldnn.matmul,
+    _backends.cudnn.conv,
+    _backends.cudnn.rnn,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Float32:
+    """How exact float32 products are: torch has two ways to say it, which must not be mixed.
+
+    Attributes:
+        matmul, cudnn: "highest", "high" or "medium", and cuDNN's flag: the older way, which the
+            compiler reads. None where the user has spoken in the newer one; torch then refuses to
+            tell them.
+        named: The newer way, a precision for each of `_NAMED`; None leaves it to the older one.
+    """
+
+    matmul: str | None
+    cudnn: bool | None
+    named: tuple[str, ...] | None
+
+    @classmethod
+    def read(cls) -> _Float32:
+        named = tuple(place.fp32_precision for place in _NAMED)
+        try:
+            older = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        except RuntimeError:
+            return cls(None, None, named)
+        return cls(*older, named)
+
+    def allowing(self, tf32: bool) -> _Float32:
+        """A task's wish, in the way that the user speaks."""
+        if self.matmul is None:
+            return _Float32(None, None, ("tf32" if tf32 else "ieee",) * len(_NAMED))
+        return _Float32("high" if tf32 else "highest", tf32, None)
+
+    def write(self) -> None:
+        if self.matmul is not None and self.cudnn is not None:
+            torch.set_float32_matmul_precision(self.matmul)
+            torch.backends.cudnn.allow_tf32 = self.cudnn
+        for place, precision in zip(_NAMED, self.named or ()):
+            if place.fp32_precision != precision:
+                place.fp32_precision = precision
+
+
 def _read() -> dict[str, Any]:
     return {
         "deterministic_algorithms": (
@@ -85,9 +142,9 @@ def _read() -> dict[str, Any]:
         "fill_uninitialized_memory": _deterministic.fill_uninitialized_memory,
         "cudnn.deterministic": torch.backends.cudnn.deterministic,
         "cudnn.benchmark": torch.backends.cudnn.benchmark,
-        "cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
-        "matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32,
+        "float32": _Float32.read(),
         "threads": torch.get_num_threads(),
+        "autocast": {kind: torch.is_autocast_enabled(kind) for kind in AUTOCAST},
     }
 
 
@@ -96,8 +153,9 @@ def _write(state: dict[str, Any]) -> None:
     _deterministic.fill_uninitialized_memory = state["fill_uninitialized_memory"]
     torch.backends.cudnn.deterministic = state["cudnn.deterministic"]
     torch.backends.cudnn.benchmark = state["cudnn.benchmark"]
-    torch.backends.cudnn.allow_tf32 = state["cudnn.allow_tf32"]
-    torch.backends.cuda.matmul.allow_tf32 = state["matmul.allow_tf32"]
+    state["float32"].write()
+    for kind, is_on in state["autocast"].items():  # a task's precision says where it is on
+        torch.set_autocast_enabled(kind, is_on)
     if state["threads"] != torch.get_num_threads():
         torch.set_num_threads(state["threads"])
 

@@ -36,6 +36,64 @@ def test_restored_after_an_error_and_when_nested():
         raise KeyError
 
 
+NEWER = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul, torch.backends.cudnn.conv]
+
+
+def precisions():
+    return [place.fp32_precision for place in NEWER]
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+@pytest.mark.parametrize("spoken", ["highest", "high", "medium"])
+def test_float32_products_are_the_tasks_whatever_the_user_allows(spoken, tf32):
+    was = _read()["float32"]
+    torch.set_float32_matmul_precision(spoken)
+    try:
+        before = precisions()
+        with Switches(deterministic=True, tf32=tf32, threads=None):
+            assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
+            assert torch.backends.cuda.matmul.allow_tf32 == tf32
+            assert torch.backends.cudnn.allow_tf32 == tf32
+            assert precisions()[0] == ("tf32" if tf32 else "ieee")
+            assert precisions()[1] != "bf16"
+        assert torch.get_float32_matmul_precision() == spoken and precisions() == before
+    finally:
+        was.write()
+
+
+BY_NAME = """
+import torch
+from renaissance.switches import Switches
+torch.backends.{place} = "{spoken}"
+places = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul, torch.backends.cudnn.conv]
+before = [place.fp32_precision for place in places]
+for tf32 in (False, True):
+    with Switches(deterministic=True, tf32=tf32, threads=None):
+        assert places[0].fp32_precision == ("tf32" if tf32 else "ieee"), places[0].fp32_precision
+        assert (places[2].fp32_precision == "tf32") == tf32
+    assert [place.fp32_precision for place in places] == before
+"""
+
+
+@pytest.mark.parametrize("place", ["fp32_precision", "cuda.matmul.fp32_precision"])
+@pytest.mark.parametrize("spoken", ["ieee", "tf32"])
+def test_a_precision_that_is_spoken_by_name(place, spoken):
+    script = BY_NAME.format(place=place, spoken=spoken)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_the_users_autocast_ends_at_the_door():
+    switches = Switches(deterministic=True, tf32=False, threads=None)
+    a, b = torch.randn(4, 4), torch.randn(4, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (a @ b).dtype == torch.bfloat16
+        with switches:
+            assert (a @ b).dtype == torch.float32
+            with torch.autocast("cpu", torch.bfloat16):
+                assert (a @ b).dtype == torch.bfloat16
+        assert (a @ b).dtype == torch.bfloat16
+
+
 def test_record_names_what_decides_bits():
     record = Switches(deterministic=True, tf32=False, threads=2).record()
     assert record["threads"] == 2 and record["torch"] == torch.__version__
