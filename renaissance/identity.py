@@ -9,6 +9,8 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from renaissance.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ def identity_of(task: Task) -> dict[str, Any]:
     return {
         "seed": str(task.seed),
         "data": None if recipe.train is None else recipe.train.identity(),
-        "recipe": recipe.identity() | {"metrics": list(built.executor.tally.names)},
+        "recipe": recipe.identity()
+        | {"metrics": list(built.executor.tally.names), "model": layers_of(task.model)},
         "plan": built.plan.hash(),
         "environment": {
             "precision": task.precision.name,
@@ -41,6 +44,14 @@ def identity_of(task: Task) -> dict[str, Any]:
             "threads": task.threads,
             "device": task.device.type,
         },
+    }
+
+
+def layers_of(module: nn.Module) -> dict[str, str]:
+    """Path -> type and settings of every layer: what a plan does not show, such as dropout's p."""
+    return {
+        path or "(model)": f"{type(layer).__name__}({layer.extra_repr()})"
+        for path, layer in module.named_modules()
     }
 
 

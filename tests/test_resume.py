@@ -258,6 +258,23 @@ def test_another_run_is_refused_with_what_differs(saved, other, named):
         task.load(saved)
 
 
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        (lambda net: setattr(net.drop, "p", 0.9), r"model.drop: 'Dropout\(p=0.3\) ' then, .*p=0.9"),
+        (
+            lambda net: setattr(net.norm, "momentum", 0.5),
+            "model.norm: .*momentum=0.1.*momentum=0.5",
+        ),
+    ],
+)
+def test_a_layer_with_other_settings_is_another_run(saved, change, named):
+    task = make()
+    change(task.model)
+    with pytest.raises(ValueError, match=named):
+        task.load(saved)
+
+
 def test_a_difference_allowed_by_name_is_said(saved, caplog):
     task = make(scheduler=rn.ConstantLR(base_lr=1.0))
     task.load(saved, allow=["recipe"])
