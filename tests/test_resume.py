@@ -261,7 +261,7 @@ def test_another_run_is_refused_with_what_differs(saved, other, named):
 @pytest.mark.parametrize(
     "change, named",
     [
-        (lambda net: setattr(net.drop, "p", 0.9), r"model.drop: 'Dropout\(p=0.3\) ' then, .*p=0.9"),
+        (lambda net: setattr(net.drop, "p", 0.9), r"model.drop: 'Dropout.p=0.3.' then, .*p=0.9"),
         (
             lambda net: setattr(net.norm, "momentum", 0.5),
             "model.norm: .*momentum=0.1.*momentum=0.5",
