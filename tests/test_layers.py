@@ -52,6 +52,7 @@ ROWS = [
         "rundir",
         "loop",
         "describe",
+        "standing",
     ],
     ["task"],
     ["config reader kinds factories schema"],

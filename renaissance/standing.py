@@ -1,0 +1,155 @@
+"""Where a task stands: what is compiled, position, counters and rates, and the tensors it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from renaissance import evaluation, snapshot
+from renaissance.build import Built
+from renaissance.busy import FIT, LOOKING, Busy, not_inside
+from renaissance.carried import Carried
+from renaissance.history import History
+from renaissance.hooks import CallbackList
+from renaissance.memory import MemoryPlan
+from renaissance.options import Horizon, Position
+from renaissance.precision import Precision
+from renaissance.recipe import Told
+from renaissance.schedules import ScheduleRun
+from renaissance.step import StepExecutor
+from renaissance.switches import Switches
+
+
+class Standing(Told):
+    """The side of a task that one reads.
+
+    Attributes:
+        position: Epoch, step and attempted steps.
+        history: A row for each closed epoch.
+        best: The lowest validation loss and its epoch.
+        carried: What is left of the task as it was last closed.
+        busy: Which long calls are going on.
+    """
+
+    model: nn.Module
+    deterministic: bool
+    precision: Precision
+    threads: int
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = Position()
+        self.history = History()
+        self.open_epoch: dict[str, float] = {}
+        self.stop_training = False
+        self.horizon: Horizon | None = None
+        self.busy = Busy()
+        self._built: Built | None = None
+        self.carried: Carried | None = None
+        self._rates: ScheduleRun | None = None
+        self.best: dict[str, Any] = {}
+        self.callback_states: list[dict[str, Any]] = []
+        self.running_callbacks: CallbackList | None = None
+
+    def switches(self) -> Switches:
+        """torch's global switches as this task wants them: a context manager."""
+        return Switches(
+            deterministic=self.deterministic, tf32=self.precision.tf32, threads=self.threads
+        )
+
+    def require(self) -> Built:
+        if self._built is None:
+            raise RuntimeError("the task is not compiled yet: call task.compile() first")
+        if self._stale and FIT not in self.busy:
+            raise RuntimeError(
+                "a setting was changed after compile: call task.compile() again (weights, buffers "
+                "and counters stay, moments start from zero)"
+            )
+        return self._built
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """The memory plan: regions, segments, ranges, bytes."""
+        return self.require().plan
+
+    @property
+    def executor(self) -> StepExecutor:
+        return self.require().executor
+
+    def learning_rate_at(self, attempted: int) -> float:
+        """The learning rate of the update about to be taken after so many attempted ones."""
+        horizon = self.horizon or Horizon(attempted + 1, 1)
+        return self.rates.lr(attempted, horizon.total_steps, horizon.steps_per_epoch)
+
+    @property
+    def rates(self) -> ScheduleRun:
+        """The schedule as it runs: a pure function, but for ReduceLROnPlateau's state."""
+        if self._rates is None:
+            recipe = self._recipe if self._built is None else self._built.recipe
+            self._rates = recipe.schedule().start()
+        return self._rates
+
+    @property
+    def global_step(self) -> int:
+        """Updates applied so far (read from the device)."""
+        return self._count("applied")
+
+    @property
+    def skipped_steps(self) -> int:
+        """Updates skipped for infinities or NaN (read from the device)."""
+        return self._count("skipped")
+
+    def _count(self, name: str) -> int:
+        if self._built is not None:
+            return int(self._built.updater.scalars[name])
+        return 0 if self.carried is None else int(self.carried.counters[name])
+
+    @property
+    def attempted_steps(self) -> int:
+        return self.position.attempted
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are closed."""
+        return self.position.epoch
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Views of region G by parameter name: gradients of the last step, still scaled."""
+        built = self.require()
+        return {s.name: built.memory.view("G", s.name) for s in built.plan.parameters}
+
+    @not_inside(*LOOKING)
+    def state_hash(self) -> str:
+        """SHA-256 over W, M, V, E, B, counters and loss scale, in hex."""
+        return snapshot.state_hash(self.require())
+
+    @not_inside(*LOOKING)
+    def state_dict(self, weights: str | None = "raw") -> dict[str, Tensor]:
+        """The module's state dict in float32 masters, copies; "ema" (or None) as in `evaluate`."""
+        if weights == "raw":
+            return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+        with self.switches(), evaluation.weights_of(self.require(), weights):
+            return self.state_dict()
+
+    @not_inside(*LOOKING)
+    def export_module(self, weights: str | None = "raw") -> nn.Module:
+        """A plain module with float32 weights of its own, free of this task.
+
+        Args:
+            weights: "raw" for the weights that are trained, "ema" for their average, which
+                `evaluate` judges; None takes the average when the task keeps one.
+        """
+        with self.switches(), evaluation.weights_of(self.require(), weights):
+            return snapshot.export_module(self.require())
+
+    @not_inside(*LOOKING)
+    def snapshot_weights(self) -> dict[str, dict[str, Tensor]]:
+        """Weights, buffers and their average if there is one, on the host."""
+        return snapshot.copy_weights(self.require())
+
+    @not_inside(*LOOKING)
+    def restore_weights(self, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Put back what `snapshot_weights` gave."""
+        snapshot.put_weights(self.require(), weights)
