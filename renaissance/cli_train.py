@@ -73,8 +73,9 @@ def train(  # noqa: PLR0913 - one parameter for each option
     if experiment.data is None:
         raise ConfigError(f"{file}:1:1: data: is missing: what to train on")
     folder, source = choose_folder(experiment, resume, run_dir, Path(root))
-    task = experiment.task(run_dir=folder.path)
-    task.compile(**experiment.compile.model_dump())
+    with folder.unless_it_fails():
+        task = experiment.task(run_dir=folder.path)
+        task.compile(**experiment.compile.model_dump())
     for line in folder.begin(experiment, task, Path(file)):
         click.echo(f"changed   {line}")
     callbacks = folder.loggers(experiment, tensorboard=tensorboard)

@@ -11,11 +11,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,17 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @contextlib.contextmanager
+    def unless_it_fails(self) -> Iterator[None]:
+        """Around what comes before the first file: an error leaves no empty folder behind."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):  # not empty: of an earlier run, which stays
+                self.path.rmdir()
+                self.path.parent.rmdir()
+            raise
 
     def checkpoint_of(self, step: int) -> Path:
         """Where the checkpoint of a step is, if it is kept."""

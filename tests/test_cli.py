@@ -109,6 +109,14 @@ class TestTrain:
         assert facts["result"]["last"]["val_loss"] == rows[-1]["val_loss"]
         assert len((folder / "steps.jsonl").read_text().splitlines()) == 8
 
+    def test_a_start_that_fails_leaves_no_folder(self, run):
+        ok(run("train", "tiny.yaml"))
+        folder = only_run()
+        assert run("train", "tiny.yaml", "model.in_features=63")[0] != 0
+        assert only_run() == folder  # what shells expand runs/tiny/* to
+        assert run("train", "tiny.yaml", "model.in_features=63", "name=other")[0] != 0
+        assert [p.name for p in Path("runs").iterdir()] == ["tiny"]
+
     def test_is_what_python_gives(self, run):
         out = ok(run("train", "tiny.yaml"))
         task = load_experiment("tiny.yaml").task()
