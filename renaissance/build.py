@@ -118,9 +118,13 @@ class Built:
         self.memory.verify(self.module)
         self.executor.forget_mode()
 
+    def away(self) -> list[str]:
+        """Names of tensors that have left their regions."""
+        return self.memory.away(self.module)
+
     def check_home(self) -> None:
         """RuntimeError when the step, or a callback, has put new tensors in place of bound ones."""
-        away = self.memory.away(self.module)
+        away = self.away()
         if away:
             leaf = away[0].rpartition(".")[2]
             raise RuntimeError(

@@ -137,7 +137,9 @@ class FitLoop:
     def _steps(self) -> bool:
         """Steps up to the end of the epoch; False when training is to stop in the middle."""
         options, position = self.options, self.position
-        k = options.accumulate
+        k, built = options.accumulate, self.task.require()
+        if built.away():
+            built.verify()  # a hook since the last epoch
         with self.executor.batches(
             self.train,
             seed=self.task.seed,

@@ -146,3 +146,17 @@ def test_a_parameter_that_a_callback_assigns_is_an_error():
     callback = rn.LambdaCallback(on_train_batch_end=lambda *_: swap(task))
     with pytest.raises(RuntimeError, match=r"first\.weight: assigned anew"):
         task.fit(epochs=1, verbose=0, callbacks=[callback])
+
+
+def test_what_a_hook_loads_between_epochs_is_taken_in():
+    def fit(assign):
+        task = compiled()
+        start = task.state_dict()
+
+        def load(*_):
+            task.model.load_state_dict(start, assign=assign)
+
+        task.fit(epochs=3, verbose=0, callbacks=[rn.LambdaCallback(on_epoch_end=load)])
+        return task
+
+    assert fit(True).history.history == fit(False).history.history
