@@ -35,7 +35,9 @@ class Arena:
             source = memory
             if region.on_host:
                 pinned = device.type == "cuda"
-                source = torch.zeros(region.nbytes, dtype=torch.uint8, pin_memory=pinned)
+                source = torch.zeros(
+                    region.nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned
+                )
             self._regions[region.name] = _slice(source, region)
         self._saved = {part.name: _slice(self._regions["C"], part) for part in snapshot}
 

@@ -15,6 +15,7 @@ from torch.utils.dlpack import from_dlpack
 from renaissance import _native
 from renaissance import nn as layers
 from renaissance.carried import Origin
+from renaissance.data.batch import on_host
 from renaissance.data.loader import Loader
 from renaissance.init import Initializer
 from renaissance.losses import Loss
@@ -154,7 +155,7 @@ def as_tensors(x: Any, count: int) -> Any:
         return {k: as_tensors(v, count) for k, v in x.items()}
     if isinstance(x, (tuple, list)):
         return type(x)(as_tensors(v, count) for v in x)
-    return torch.as_tensor(x)[:count]
+    return on_host(x)[:count]
 
 
 def build(task: Task, options: CompileOptions) -> Built:
@@ -230,7 +231,9 @@ def _scan(task: Task, sample: tuple[Any, Tensor]) -> Scan:
     buffers = {n: b.clone() for n, b in module.named_buffers()}
     training = module.training
     module.train()
-    layers.bind_dropouts(module, torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8))
+    layers.bind_dropouts(
+        module, torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8, device="cpu")
+    )
     try:
         found = scan(module, lambda: _one_pass(module, recipe, x, y, device), (layers.Dropout,))
     finally:
@@ -265,7 +268,7 @@ def _check_validation(loss: Loss, loader: Loader | None, output_shape: tuple[int
     """Shape and type of validation targets, which may differ from those of mixed training data."""
     label = loader.sample_spec().label if isinstance(loader, Loader) else None
     if loader is not None and label is not None:
-        blank = torch.zeros((2, *label.shape), dtype=label.dtype).numpy()
+        blank = torch.zeros((2, *label.shape), dtype=label.dtype, device="cpu").numpy()
         try:
             loss.check_target(blank, (2, *output_shape[1:]))
             _check_label_range(loss, loader, output_shape)

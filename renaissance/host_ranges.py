@@ -35,7 +35,8 @@ class HostRanges:
         }
         self._a_type = DTYPES[memory.region("A").dtype] if has("A") else 0
         self._averages = average_rows(memory) if has("E") else None
-        self._shadow = memory.region("B'") if has("B'") else torch.empty(0, dtype=torch.uint8)
+        none = torch.empty(0, dtype=torch.uint8, device="cpu")
+        self._shadow = memory.region("B'") if has("B'") else none
 
     def snapshot(self) -> None:
         """B' = B."""

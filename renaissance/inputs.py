@@ -89,7 +89,7 @@ class PinnedRing:
 
     def __init__(self, target: Tensor, size: int = 64) -> None:
         self._target, self._half = target, size // 2
-        self._slots = torch.empty(size, dtype=target.dtype, pin_memory=True)
+        self._slots = torch.empty(size, dtype=target.dtype, device="cpu", pin_memory=True)
         self._numbers = self._slots.numpy()
         self._views = list(self._slots.unbind())
         self._copied = [torch.cuda.Event() for _ in range(2)]

@@ -69,7 +69,7 @@ class Tables:
         device = memory.region("W").device
         self.rows, self.chunks = on_device(rows, device), on_device(chunks, device)
         self.partials, self.w_partials, self.g_partials = torch.zeros(
-            3, self.num_chunks, device=device
+            3, self.num_chunks, dtype=torch.float32, device=device
         )
 
     def chunk_range(self, begin: int, count: int) -> tuple[int, int]:

@@ -70,7 +70,8 @@ class Residence:
         free, _ = torch.cuda.mem_get_info(device)
         if wanted == "auto" and (reason is not None or resident.x.nbytes > SHARE * free):
             return None
-        pictures, labels = torch.tensor(resident.x), torch.tensor(resident.y)  # never views
+        pictures = torch.tensor(resident.x, device="cpu")  # never views
+        labels = torch.tensor(resident.y, device="cpu")
         return cls(
             loader, ResidentData.load(resident.program, pictures.to(device), labels.to(device))
         )

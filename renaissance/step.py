@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from renaissance.data.batch import Batch
+from renaissance.data.batch import Batch, on_host
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
 from renaissance.inputs import copied_in_time
@@ -387,5 +387,5 @@ def as_tensor_tree(x: Any) -> Any:
         return {key: as_tensor_tree(value) for key, value in x.items()}
     if isinstance(x, (tuple, list)) and x and not isinstance(x[0], (int, float)):
         return type(x)(as_tensor_tree(value) for value in x)
-    tensor = torch.as_tensor(x)
+    tensor = on_host(x)
     return tensor.float() if tensor.dtype == torch.float64 else tensor

@@ -41,7 +41,7 @@ class Tally:
 
     def load(self, row: str, values: Sequence[float]) -> None:
         """Put sums back (resume)."""
-        getattr(self, row).copy_(torch.tensor(values, dtype=torch.float64))
+        getattr(self, row).copy_(torch.tensor(values, dtype=torch.float64, device="cpu"))
 
     def means(self, row: str) -> dict[str, float]:
         """Means over samples by name, read from the device."""

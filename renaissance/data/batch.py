@@ -46,6 +46,11 @@ class Batch:
         return Batch(_numpy(self.x), None if self.y is None else _numpy(self.y), self.ids)
 
 
+def on_host(x: Any) -> torch.Tensor:
+    """A tensor as it is, anything else in host memory, whatever torch's default device is."""
+    return x if isinstance(x, torch.Tensor) else torch.as_tensor(x, device="cpu")
+
+
 def _numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
     if tensor.dtype in (torch.bfloat16, torch.float16):
         tensor = tensor.float()

@@ -95,7 +95,7 @@ class TorchLoader:
             return True
         if is_plain and isinstance(sampler, _RANDOM_SAMPLERS):
             return False
-        with Generators.seeded(0):
+        with Generators.seeded(0), torch.device("cpu"):
             given: Any = sampler if is_plain else itertools.chain.from_iterable(batches or ())
             indices = list(given)
         return all(before < after for before, after in zip(indices, indices[1:]))
@@ -113,10 +113,10 @@ class TorchLoader:
         """What one sample is; reads the first batch once."""
         if self._spec is None:
             batch = self.batch_at(0, 0)
-            x = torch.as_tensor(batch.x)
+            x = torch.as_tensor(batch.x, device="cpu")
             label = None
             if batch.y is not None:
-                y = torch.as_tensor(batch.y)
+                y = torch.as_tensor(batch.y, device="cpu")
                 label = LabelSpec(tuple(y.shape[1:]), y.dtype, None)
             self._spec = SampleSpec(tuple(x.shape[1:]), x.dtype, label)
         return self._spec
@@ -195,7 +195,7 @@ class TorchStream:
         self._states = Generators.seeded(derive(self._seed, ORDER, epoch))
         self.position.epoch, self.position.step = epoch, 0
         self._end = total if steps is None else min(steps, total)
-        with self._states:
+        with self._states, torch.device("cpu"):  # whatever torch's default device is
             self._iterator = iter(self._owner.loader)
         self._next_id = 0
         while self.position.step < start_step:
@@ -253,7 +253,7 @@ class TorchStream:
     def _read(self) -> Any:
         if self._iterator is None:
             raise RuntimeError("this stream is closed; open a new one")
-        with self._states:
+        with self._states, torch.device("cpu"):
             try:
                 item = next(self._iterator)
             except StopIteration:

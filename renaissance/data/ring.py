@@ -34,15 +34,14 @@ class SlotShape:
     def allocate(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         if self.channels_last:
             channels, height, width = self.x_shape
-            x = torch.empty(
-                (self.batch, height, width, channels), dtype=self.x_dtype, pin_memory=self.pin
-            ).permute(0, 3, 1, 2)
+            x = self._empty((height, width, channels), self.x_dtype).permute(0, 3, 1, 2)
         else:
-            x = torch.empty((self.batch, *self.x_shape), dtype=self.x_dtype, pin_memory=self.pin)
-        if self.y_shape is None:
-            return x, None
-        y = torch.empty((self.batch, *self.y_shape), dtype=self.y_dtype, pin_memory=self.pin)
-        return x, y
+            x = self._empty(self.x_shape, self.x_dtype)
+        return x, None if self.y_shape is None else self._empty(self.y_shape, self.y_dtype)
+
+    def _empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Memory of the host for a batch, whatever torch's default device is."""
+        return torch.empty((self.batch, *shape), dtype=dtype, device="cpu", pin_memory=self.pin)
 
     @property
     def sample_bytes(self) -> int:
