@@ -27,15 +27,22 @@ class Origin:
         tensors: On the host, by (region, name): every buffer ("B"), and those parameters ("W")
             that no initializer fills, which are all of them after ``init("keep")``.
         counts: ``num_batches_tracked`` by name.
+        has_weights: Whether all parameters are among the tensors.
         fills: The last initializer, and what it fills each parameter with.
     """
 
     tensors: dict[tuple[str, str], Tensor] = dataclasses.field(default_factory=dict)
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    has_weights: bool = False
     fills: tuple[Initializer, dict[str, Fill]] | None = None
 
     def note(self, memory: Memory, *, weights: bool) -> None:
-        """Copy what is not known yet: buffers, and parameters if asked for."""
+        """Copy what is not known yet: buffers, and parameters if asked for.
+
+        Parameters asked for later than buffers bring those of their own moment.
+        """
+        if weights and not self.has_weights:
+            self.tensors, self.counts, self.has_weights = {}, {}, True
         for segment in memory.plan.segments:
             if segment.region == "B" or weights:
                 self._note(memory, segment.region, segment.name)

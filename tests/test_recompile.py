@@ -154,3 +154,13 @@ def test_another_initializer_judges_the_start_and_not_what_training_made_of_it()
     task.init(other).compile(report="none").reset()
     assert task.state_hash() == fresh(False, initializer=other).state_hash()
     assert float(task.state_dict()["scale"]) == 2.0
+
+
+def test_keep_that_is_told_later_means_the_module_of_then():
+    task = fresh(False)
+    task.fit(epochs=1, verbose=0)
+    task.init("keep").compile(report="none")
+    start, seen = task.state_dict(), int(task.model.seen)
+    task.fit(epochs=2, horizon="keep", verbose=0)
+    task.reset()
+    assert same(start, task.state_dict()) and int(task.model.seen) == seen == 8
