@@ -97,11 +97,13 @@ class Carried:
 
     Attributes:
         counters: All fields of `renaissance.scalars.STATE`.
+        sums: (sum, count) of the running epoch by name, loss and metrics.
         average: Region E by name, on the host; empty without one.
         origin: See `Origin`.
     """
 
     counters: dict[str, int | float]
+    sums: dict[str, tuple[float, float]]
     average: dict[str, Tensor]
     origin: Origin
 
@@ -113,12 +115,17 @@ class Carried:
             for segment in (built.plan.segments if built.has_ema else ())
             if segment.region == "W" or segment.averaged
         }
-        return cls(built.updater.scalars.state(), average, built.origin)
+        tally = built.executor.tally
+        flat = tally.values("epoch")
+        sums = dict(zip(tally.names, zip(flat[0::2], flat[1::2])))
+        return cls(built.updater.scalars.state(), sums, average, built.origin)
 
     @torch.no_grad()
     def give(self, built: Built) -> None:
-        """Counters, and the average where there still is one, of tensors of the same shape."""
+        """Counters, sums, and the average where there still is one, of tensors as they were."""
         built.updater.scalars.write(**{name: self.counters[name] for name in COUNTERS})
+        tally = built.executor.tally
+        tally.load("epoch", [x for name in tally.names for x in self.sums.get(name, (0.0, 0.0))])
         for segment in built.plan.segments if built.has_ema else ():
             found = self.average.get(segment.name)
             is_kept = segment.region == "W" or segment.averaged

@@ -164,3 +164,13 @@ def test_keep_that_is_told_later_means_the_module_of_then():
     task.fit(epochs=2, horizon="keep", verbose=0)
     task.reset()
     assert same(start, task.state_dict()) and int(task.model.seen) == seen == 8
+
+
+def test_the_sums_of_a_running_epoch_are_kept():
+    task = compiled(optimizer=rn.SGD(lr=1e-2))
+    task.fit(max_steps=3, verbose=0)
+    task.metrics("top5").compile(report="none").fit(epochs=1, horizon="keep", verbose=0)
+    whole = compiled(optimizer=rn.SGD(lr=1e-2))
+    whole.fit(epochs=1, verbose=0)
+    assert task.history.history["loss"] == whole.history.history["loss"]
+    assert task.state_hash() != whole.state_hash(), "moments and what counts them start anew"
