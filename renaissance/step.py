@@ -221,7 +221,8 @@ class StepExecutor:
         if known is not None:
             known[2].close()
         if self.passes.head is not None:
-            check_counted(loader)
+            label = loader.sample_spec().label
+            check_counted(None if label is None else label.low)
         stream = loader.stream(
             seed=seed,
             layout="nhwc" if self._is_channels_last else "nchw",
@@ -253,6 +254,8 @@ class StepExecutor:
     def place(self, x: Any, y: Any) -> Batch:
         """A user's arrays as a batch on the device."""
         x, y = as_tensor_tree(x), as_tensor_tree(y)
+        if self.passes.head is not None and not y.is_floating_point():
+            check_counted(int(y.min()))
         return self._on_device(Batch(x, y, np.arange(len(y))))
 
     def set_lr(self, lr: float) -> None:
@@ -356,12 +359,11 @@ class StepExecutor:
         self._training = None
 
 
-def check_counted(loader: Loader) -> None:
+def check_counted(low: int | None) -> None:
     """ValueError for labels of no class, which a fused loss would take for places in memory."""
-    label = loader.sample_spec().label
-    if label is not None and label.low is not None and label.low < 0:
+    if low is not None and low < 0:
         raise ValueError(
-            f"some labels are {label.low}, which does not count; those that the task was compiled "
+            f"some labels are {low}, which does not count; those that the task was compiled "
             "with all did. Compile with such data, or with fuse='off'"
         )
 

@@ -115,5 +115,12 @@ def test_a_fused_loss_is_for_labels_that_all_count():
 
     task = task_on(arrays(Y)).compile(report="none")
     task.executor.passes.head = lambda output, target, sums: pytest.fail("it reads out of bounds")
-    with pytest.raises(ValueError, match="some labels are -100, which does not count"):
-        task.evaluate(arrays())
+    calls = [
+        lambda: task.evaluate(arrays()),
+        lambda: task.fit(arrays(), epochs=1, verbose=0),
+        lambda: task.train_on_batch(X, SOME),
+        lambda: task.test_on_batch(X, SOME),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="some labels are -100, which does not count"):
+            call()
