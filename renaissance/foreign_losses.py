@@ -32,7 +32,7 @@ _ELEMENTWISE_FUNCTIONS = (F.l1_loss, F.mse_loss, F.smooth_l1_loss, F.huber_loss)
 class CallableLoss(Loss):
     """Any ``(output, target) -> scalar mean over the batch``; what `as_loss` makes of a function.
 
-    A torch module is copied to the device with its buffers.
+    The output is whatever the model gives: a tensor, or several in a tuple or dict. A torch module is copied to the device with its buffers.
     """
 
     knows_targets: ClassVar[bool] = False
@@ -46,7 +46,7 @@ class CallableLoss(Loss):
             mean = copy.deepcopy(mean).to(device)
         is_elementwise = isinstance(mean, _ELEMENTWISE_MODULES) or mean in _ELEMENTWISE_FUNCTIONS
 
-        def from_mean(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        def from_mean(output: Any, target: Tensor) -> tuple[Tensor, Tensor]:
             if is_elementwise:
                 check_equal_shapes(self.name, target.shape, output.shape)
             given = mean(output, target)
@@ -56,8 +56,9 @@ class CallableLoss(Loss):
                     f"the loss {self.name} gave {came}, not a scalar tensor; a loss is the mean "
                     "over the batch, as in loss.mean()"
                 )
-            wide = given.reshape(()).to(wide_dtype(output))
-            return wide * output.shape[0], number(output.shape[0], wide)
+            dtype = wide_dtype(output) if isinstance(output, Tensor) else torch.float32
+            wide, count = given.reshape(()).to(dtype), target.shape[0]
+            return wide * count, number(count, wide)
 
         return from_mean
 

@@ -417,6 +417,17 @@ class Pair(nn.Module):
         return self.last(x), x
 
 
+def test_a_function_as_the_loss_takes_whatever_the_model_gives():
+    def first_of(output, target):
+        return F.cross_entropy(output[0], target)
+
+    pair = quiet(make(Pair(), valid=False).loss(first_of), epochs=2)
+    plain = quiet(make(Pair().last, valid=False).loss(F.cross_entropy), epochs=2)
+    assert pair.history.history["loss"][-1] < pair.history.history["loss"][0]
+    assert pair.evaluate(loader(230, 50, shuffle=False)).keys() == {"loss"}
+    assert plain.history.history.keys() == pair.history.history.keys()
+
+
 def frozen():
     return small().requires_grad_(False)
 
