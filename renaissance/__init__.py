@@ -64,6 +64,7 @@ from renaissance.optim import LARS as LARS
 from renaissance.optim import SGD as SGD
 from renaissance.optim import Adam as Adam
 from renaissance.optim import AdamW as AdamW
+from renaissance.options import Horizon as Horizon
 from renaissance.plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from renaissance.random import Generator as Generator
 from renaissance.random import Permutation as Permutation

@@ -32,7 +32,8 @@ _ELEMENTWISE_FUNCTIONS = (F.l1_loss, F.mse_loss, F.smooth_l1_loss, F.huber_loss)
 class CallableLoss(Loss):
     """Any ``(output, target) -> scalar mean over the batch``; what `as_loss` makes of a function.
 
-    The output is whatever the model gives: a tensor, or several in a tuple or dict. A torch module is copied to the device with its buffers.
+    The output is whatever the model gives: a tensor, or several in a tuple or dict. A torch module
+    is copied to the device with its buffers.
     """
 
     knows_targets: ClassVar[bool] = False

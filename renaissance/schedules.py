@@ -43,6 +43,11 @@ class Schedule(Value):
     #: Whether `start` gives something that has a state of its own.
     is_stateful: ClassVar[bool] = False
 
+    @property
+    def needs_length(self) -> bool:
+        """Whether rates follow from how long the whole training is."""
+        return any(self.lr(step, 100, 10) != self.lr(step, 10_000, 10) for step in range(100))
+
     def lr(self, step: int, total_steps: int, steps_per_epoch: int = 1) -> float:
         """The learning rate of one update.
 

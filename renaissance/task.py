@@ -195,8 +195,19 @@ class Task(Standing):
 
     @not_inside(FIT, *LOOKING)
     def train_on_batch(self, x: Any, y: Any) -> dict[str, float]:
-        """One update from one batch; returns its loss, metrics and learning rate."""
-        built = self.require()
+        """One update from one batch; returns its loss, metrics and learning rate.
+
+        Raises:
+            RuntimeError: The schedule needs the run's length, which neither a fit nor
+                ``task.horizon = rn.Horizon(total_steps, steps_per_epoch)`` has said.
+        """
+        built, schedule = self.require(), self._recipe.schedule()
+        if self.horizon is None and schedule.needs_length:
+            raise RuntimeError(
+                f"train_on_batch: {schedule!r} is drawn over the run's length, which is not known "
+                "outside of fit; write task.horizon = rn.Horizon(total_steps=..., "
+                "steps_per_epoch=...), or take a constant rate"
+            )
         with self.switches():
             built.verify()
             built.clear_stop()

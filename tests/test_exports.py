@@ -31,6 +31,7 @@ PUBLIC = [
     "GaussianBlur",
     "Generator",
     "History",
+    "Horizon",
     "InitRule",
     "Initializer",
     "Interrupted",

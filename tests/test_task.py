@@ -417,6 +417,31 @@ class Pair(nn.Module):
         return self.last(x), x
 
 
+def test_single_steps_follow_a_schedule_once_its_length_is_said():
+    cosine = rn.CosineAnnealingLR(base_lr=0.1)
+    task = make(valid=False, optimizer=rn.AdamW()).scheduler(cosine).compile(report="none")
+    with pytest.raises(RuntimeError, match=r"train_on_batch: CosineAnnealingLR.* task.horizon = "):
+        task.train_on_batch(X[:32], Y[:32])
+    task.horizon = rn.Horizon(total_steps=5, steps_per_epoch=5)
+    rates = [task.train_on_batch(X[:32], Y[:32])["learning_rate"] for _ in range(5)]
+    assert rates == pytest.approx(cosine.simulate(5), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "schedule, needed",
+    [
+        (rn.ConstantLR(base_lr=0.1), False),
+        (rn.ConstantLR(base_lr=0.1).warmup(3, unit="step"), False),
+        (rn.StepLR(base_lr=0.1, step_size=3, by="step"), False),
+        (rn.ReduceLROnPlateau(base_lr=0.1), False),
+        (rn.CosineAnnealingLR(base_lr=0.1), True),
+        (rn.OneCycleLR(max_lr=0.1), True),
+    ],
+)
+def test_which_schedules_need_a_length(schedule, needed):
+    assert schedule.needs_length == needed
+
+
 def test_a_function_as_the_loss_takes_whatever_the_model_gives():
     def first_of(output, target):
         return F.cross_entropy(output[0], target)
