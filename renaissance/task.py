@@ -212,10 +212,11 @@ class Task(Standing):
             built.verify()
             built.clear_stop()
             batch = built.executor.place(x, y)
-            built.executor.set_lr(self.learning_rate_at(self.position.attempted))
+            rate = self.learning_rate_at(self.position.attempted)
+            built.executor.set_lr(rate)
             built.executor.step(iter([batch]), 1)
         self.position.attempted += 1
-        return built.executor.tally.means("last")
+        return built.executor.tally.means("last") | {"learning_rate": rate}
 
     @not_inside(*LOOKING)
     def test_on_batch(self, x: Any, y: Any) -> dict[str, float]:
