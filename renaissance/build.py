@@ -232,7 +232,7 @@ def _scan(task: Task, sample: tuple[Any, Tensor]) -> Scan:
     training = module.training
     module.train()
     layers.bind_dropouts(
-        module, torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8, device="cpu")
+        module, torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8, device=device)
     )
     try:
         found = scan(module, lambda: _one_pass(module, recipe, x, y, device), (layers.Dropout,))
