@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TextIO
 
 from tqdm.std import tqdm as TerminalBar
-from typing_extensions import Self
 
 #: Work that takes less than this shows nothing; in seconds, as the distance of two lines.
 DELAY_SECONDS, LINE_SECONDS = 1.0, 10.0
@@ -62,23 +61,12 @@ class Lines:
             self._due = self._clock() + LINE_SECONDS
             self._stream.write(f"{self._what}: {self._done:,} of {self._total:,} {self._unit}\n")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Nothing is left open."""
-
 
 def open_bar(total: int, what: str, unit: str = "files", stream: TextIO | None = None) -> Any:
     """A context with ``update(count)``, shown on standard error after a second of work."""
     stream = stream or sys.stderr
     if not (in_notebook() or stream.isatty()):
-        return Lines(total, what, unit, stream)
+        return contextlib.nullcontext(Lines(total, what, unit, stream))
     return bar_class()(
         total=total, desc=what, unit=f" {unit}", delay=DELAY_SECONDS, leave=False, file=stream
     )

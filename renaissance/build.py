@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,11 @@ class Built:
     swapped: list[str]
     origin: Origin
     initialised: int = 0
+
+    @functools.cached_property
+    def needs_length(self) -> bool:
+        """See `Schedule.needs_length`; asked at every single step, so settled once."""
+        return self.recipe.schedule().needs_length
 
     @property
     def has_ema(self) -> bool:

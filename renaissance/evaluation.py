@@ -86,7 +86,10 @@ class Watch:
 def watching(
     task: Task, what: str, loader: Loader, callbacks: Sequence[Callback], verbose: Any
 ) -> Iterator[Watch]:
-    """A `Watch` of the task's callbacks and those given, with progress on standard error.
+    """Around an evaluation by itself: a `Watch` that has started, with progress on standard error.
+
+    It tells the task's callbacks and those given. Streams of data that is not the task's own are
+    closed at the end, on an error too.
 
     Under "auto" nothing is shown of what takes less than a second. While a fit is running its
     callbacks, which may be what asks for this, are not told.
@@ -102,10 +105,14 @@ def watching(
         patience=PATIENCE_SECONDS if verbose == "auto" else 0.0,
         unit="samples",
     )
+    built, watch = task.require(), Watch(what, everyone, progress)
     try:
-        with task.busy.doing(PREDICTION if what == "predict" else EVALUATION):
-            yield Watch(what, everyone, progress)
+        with task.busy.doing(PREDICTION if what == "predict" else EVALUATION), task.switches():
+            built.verify()
+            watch.start(loader.steps_per_epoch)
+            yield watch
     finally:
+        forget_guests(task, built, loader)
         progress.close()
 
 
@@ -170,13 +177,8 @@ def evaluate_task(
 ) -> dict[str, float]:
     """What `Task.evaluate` does."""
     built = task.require()
-    with task.switches(), watching(task, "evaluate", loader, callbacks, verbose) as watch:
-        built.verify()
-        watch.start(loader.steps_per_epoch)
-        try:
-            means = evaluate(built, loader, seed=task.seed, weights=weights, watch=watch)
-        finally:
-            forget_guests(task, built, loader)
+    with watching(task, "evaluate", loader, callbacks, verbose) as watch:
+        means = evaluate(built, loader, seed=task.seed, weights=weights, watch=watch)
         watch.end(means)
     return means
 
@@ -186,13 +188,8 @@ def predict_task(
 ) -> npt.NDArray[np.float32]:
     """What `Task.predict` does."""
     built = task.require()
-    with task.switches(), watching(task, "predict", loader, callbacks, verbose) as watch:
-        built.verify()
-        watch.start(loader.steps_per_epoch)
-        try:
-            outputs = predict(built, loader, seed=task.seed, weights=weights, watch=watch)
-        finally:
-            forget_guests(task, built, loader)
+    with watching(task, "predict", loader, callbacks, verbose) as watch:
+        outputs = predict(built, loader, seed=task.seed, weights=weights, watch=watch)
         watch.end({})
     return outputs
 

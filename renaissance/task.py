@@ -201,12 +201,12 @@ class Task(Standing):
             RuntimeError: The schedule needs the run's length, which neither a fit nor
                 ``task.horizon = rn.Horizon(total_steps, steps_per_epoch)`` has said.
         """
-        built, schedule = self.require(), self._recipe.schedule()
-        if self.horizon is None and schedule.needs_length:
+        built = self.require()
+        if self.horizon is None and built.needs_length:
             raise RuntimeError(
-                f"train_on_batch: {schedule!r} is drawn over the run's length, which is not known "
-                "outside of fit; write task.horizon = rn.Horizon(total_steps=..., "
-                "steps_per_epoch=...), or take a constant rate"
+                f"train_on_batch: {built.recipe.schedule()!r} is drawn over the run's length, "
+                "which is not known outside of fit; write task.horizon = "
+                "rn.Horizon(total_steps=..., steps_per_epoch=...), or take a constant rate"
             )
         with self.switches():
             built.verify()

@@ -15,10 +15,10 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("seconds, lines", [(0.5, 0), (1.0, 1), (10.5, 1), (11.0, 2), (31.0, 4)])
 def test_a_line_after_a_second_and_every_ten(seconds, lines):
     stream, now = io.StringIO(), [100.0]
-    with Lines(1000, "decoding", "files", stream, clock=lambda: now[0]) as bar:
-        for _ in range(round(seconds * 2)):
-            now[0] += 0.5
-            bar.update(10)
+    bar = Lines(1000, "decoding", "files", stream, clock=lambda: now[0])
+    for _ in range(round(seconds * 2)):
+        now[0] += 0.5
+        bar.update(10)
     written = stream.getvalue().splitlines()
     assert len(written) == lines
     assert not lines or written[0] == "decoding: 20 of 1,000 files"

@@ -147,10 +147,3 @@ class Ring:
             raise RuntimeError(f"slot {slot} is not held; it was released before or never taken")
         self._held.remove(slot)
         self._free.append(slot)
-
-    def drop_filling(self) -> list[int]:
-        """Forgets the batches that were ordered; the caller has made sure that nobody writes."""
-        dropped = list(self._filling)
-        self._free.extend(dropped)
-        self._filling.clear()
-        return dropped

@@ -1,0 +1,81 @@
+"""The look at a module before its first step: unused, random, and repeated layers."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from small import X, make
+from torch import nn
+
+import renaissance as rn
+
+
+class Experts(nn.Module):
+    """Two layers, of which a sample takes one, by the sign of its first number."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Linear(2, 3) for _ in range(2)])
+
+    def forward(self, x):
+        out = torch.zeros(len(x), 3)
+        for k, expert in enumerate(self.experts):
+            rows = ((x[:, 0] > 0) == bool(k)).nonzero()[:, 0]
+            if len(rows):
+                out = out.index_add(0, rows, expert(x[rows]))
+        return out
+
+
+def experts_task(first_positive):
+    x = np.full((16, 2), -1.0, np.float32)
+    x[first_positive:, 0] = 1.0
+    task = rn.Task(Experts(), device="cpu", seed=1, threads=1).loss(rn.CrossEntropyLoss())
+    task.optimizer(rn.SGD(lr=0.1))
+    return task.data(rn.Loader.from_arrays(x, np.arange(16) % 3, batch_size=8))
+
+
+def test_what_two_samples_do_not_reach_is_trained_when_the_first_batch_does():
+    task = experts_task(first_positive=4).compile(report="none")
+    before = [expert.weight.detach().clone() for expert in task.model.experts]
+    task.fit(epochs=1, verbose=0)
+    assert all(not torch.equal(a, e.weight) for a, e in zip(before, task.model.experts))
+
+
+def test_a_batch_that_reaches_what_was_unused_is_an_error():
+    task = experts_task(first_positive=8).compile(report="none")
+    assert task.executor._idle.keys() == {"experts.1.weight", "experts.1.bias"}
+    with pytest.raises(RuntimeError, match="reaches experts.1.weight, experts.1.bias, which"):
+        task.fit(epochs=1, verbose=0)
+
+
+def test_attention_without_dropout_draws_nothing():
+    class Attends(nn.Module):
+        def __init__(self, p):
+            super().__init__()
+            self.p, self.first, self.last = p, nn.Linear(X.shape[1], 8), nn.Linear(8, 4)
+
+        def forward(self, x):
+            h = self.first(x.flatten(1))[:, None]
+            h = F.scaled_dot_product_attention(h, h, h, dropout_p=self.p if self.training else 0.0)
+            return self.last(h[:, 0])
+
+    make(Attends(0.0)).compile(report="none")
+    with pytest.raises(RuntimeError, match="draw from torch's own generators"):
+        make(Attends(0.1)).compile(report="none")
+
+
+def test_a_dropout_that_runs_twice_is_said(capsys):
+    class Twice(nn.Module):
+        def __init__(self, drops):
+            super().__init__()
+            self.first, self.last = nn.Linear(X.shape[1], 16), nn.Linear(16, 4)
+            self.drops = nn.ModuleList([nn.Dropout(0.5) for _ in range(drops)])
+
+        def forward(self, x):
+            x = self.drops[0](self.first(x.flatten(1)))
+            return self.last(self.drops[-1](x))
+
+    for drops, is_said in ((1, True), (2, False)):
+        make(Twice(drops)).compile()
+        said = "drops.0 runs more than once in a forward and draws the same mask"
+        assert (said in capsys.readouterr().out) == is_said
