@@ -43,11 +43,16 @@ def device_seconds(run, repeats):
 
 
 def alternate(subjects, measure, rounds):
-    """Name -> the measurements of `rounds` alternating rounds (one more is thrown away)."""
+    """Name -> the measurements of `rounds` alternating rounds (one more is thrown away).
+
+    Each round begins with the next subject, so that none always follows the same one.
+    """
     found = {name: [] for name in subjects}
+    names = list(subjects)
     for turn in range(rounds + 1):
-        for name, run in subjects.items():
-            seconds = measure(run)
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            seconds = measure(subjects[name])
             if turn:
                 found[name].append(seconds)
     return found
