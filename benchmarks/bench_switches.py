@@ -1,4 +1,4 @@
-"""What three comforts of `Task.fit` cost in time: a seed, logging every step, a learning-rate schedule.
+"""What three comforts of `Task.fit` cost in time: a seed, logging every step, a schedule.
 
     python benchmarks/bench_switches.py                              # about 200 s: ResNet-50
     python benchmarks/bench_switches.py --model resnet18             # about 100 s
