@@ -9,6 +9,8 @@ from renaissance.models.resnet import resnet18 as resnet18
 from renaissance.models.resnet import resnet34 as resnet34
 from renaissance.models.resnet import resnet50 as resnet50
 from renaissance.models.resnet import resnet101 as resnet101
+from renaissance.models.resnet9 import ResNet9 as ResNet9
+from renaissance.models.resnet9 import resnet9 as resnet9
 from renaissance.models.vgg import VGG as VGG
 from renaissance.models.vgg import vgg11_bn as vgg11_bn
 from renaissance.models.vgg import vgg13_bn as vgg13_bn

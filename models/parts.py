@@ -79,6 +79,16 @@ class GlobalMean(nn.Module):
         return x.mean((-2, -1), keepdim=True)
 
 
+class GlobalMax(nn.Module):
+    """The maximum over height and width: (N, C, H, W) -> (N, C, 1, 1).
+
+    Equal to ``nn.AdaptiveMaxPool2d(1)`` in forward; equal maxima share the gradient.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.amax((-2, -1), keepdim=True)
+
+
 class GridMean(nn.Module):
     """Means over a grid of windows: (N, C, H, W) -> (N, C, size, size).
 

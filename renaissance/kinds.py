@@ -82,6 +82,7 @@ BUILTIN: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "model": {
         "mlp": models.mlp,
         "seq": models.seq,
+        "resnet9": models.resnet9,
         "resnet18": models.resnet18,
         "resnet34": models.resnet34,
         "resnet50": models.resnet50,

@@ -245,7 +245,7 @@ def shape_of(experiment: Experiment) -> tuple[int, ...] | None:
         return (int(arguments["in_features"]),)
     if "in_channels" in arguments:
         is_small = "cifar" in (arguments.get("stem"), arguments.get("head"))
-        is_small |= experiment.model.type.startswith("wide_resnet")
+        is_small |= experiment.model.type.startswith(("wide_resnet", "resnet9"))
         side = 32 if is_small else 224
         return (int(arguments["in_channels"]), side, side)
     return None

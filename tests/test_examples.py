@@ -109,6 +109,16 @@ def test_resnet_cifar10(monkeypatch, cifar, one_thread):
     assert script.state_hash() == file.state_hash()
 
 
+def test_fast_cifar10(monkeypatch, cifar, one_thread):
+    small = ["--width", 4, "--batch-size", 20, "--epochs", 4]
+    script = run_script(monkeypatch, "fast_cifar10", "--data", cifar, *small)
+    changes = [f"data.{part}.root={cifar}" for part in ("train", "valid")]
+    changes += ["model.width=4", "data.train.batch_size=20", "scheduler.warmup=1"]
+    file = run_file("fast_cifar10", "fit.epochs=4", "fit.validation_freq=4", *changes)
+    assert script.attempted_steps == 12 and script.history.history == file.history.history
+    assert script.state_hash() == file.state_hash()
+
+
 def test_imagenet(monkeypatch, tmp_path, one_thread):
     for split, count in (("train", 5), ("val", 2)):
         for name in ("cat", "dog", "eel", "fox", "gnu", "hen"):

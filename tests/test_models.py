@@ -12,7 +12,7 @@ from torch import nn
 from renaissance import models
 from renaissance.init import Initializer
 from renaissance.models import seq
-from renaissance.models.parts import GlobalMean, GridMean
+from renaissance.models.parts import GlobalMax, GlobalMean, GridMean
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -92,6 +92,7 @@ def test_parameter_counts_of_the_docstrings():
         "vgg16_bn": 138.4,
         "vgg19_bn": 143.7,
         "wide_resnet28_10": 36.5,
+        "resnet9": 6.6,
     }
     for name, expected in millions.items():
         with torch.device("meta"):
@@ -136,6 +137,42 @@ def test_wide_resnet_shapes_dropout_and_depth():
         models.wide_resnet(12, 1)
 
 
+@pytest.mark.parametrize("side", [8, 32, 40])
+def test_resnet9_halves_three_times_and_scales_its_scores(side):
+    network = models.resnet9(num_classes=5, width=4, in_channels=1)
+    shapes = []
+    for layer in (network.residual1, network.stage2, network.residual3, network.maximum):
+        layer.register_forward_hook(lambda module, args, out: shapes.append(tuple(out.shape)))
+    x = torch.rand(2, 1, side, side)
+    scores = network(x)
+    assert scores.shape == (2, 5)
+    half, quarter, eighth = side // 2, side // 4, side // 8
+    assert shapes == [(2, 8, half, half), (2, 16, quarter, quarter), (2, 32, eighth, eighth),
+                      (2, 32, 1, 1)]  # fmt: skip
+    network.scale = 1.0
+    torch.testing.assert_close(network(x) / 8, scores)
+
+
+def test_resnet9_is_made_of_what_page_describes():
+    network = models.resnet9()
+    convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
+    assert [m.out_channels for m in convolutions] == [64, 128, 128, 128, 256, 512, 512, 512]
+    assert network.fc.bias is None and network.fc.in_features == 512
+    pooled = [type(layer).__name__ for layer in network.stage3]
+    assert pooled == ["Conv2d", "MaxPool2d", "BatchNorm2d", "ReLU"]
+    assert [type(layer).__name__ for layer in network.stem] == ["Conv2d", "BatchNorm2d", "ReLU"]
+    with pytest.raises(ValueError, match="resnet9: scale = 0 is not allowed; it must be above 0"):
+        models.resnet9(scale=0)
+
+
+def test_global_max_is_adaptive_pooling_and_shares_the_gradient():
+    x = torch.randn(2, 3, 5, 4, requires_grad=True)
+    assert torch.equal(GlobalMax()(x), nn.AdaptiveMaxPool2d(1)(x))
+    even = torch.ones(1, 1, 2, 2, requires_grad=True)
+    GlobalMax()(even).sum().backward()
+    assert even.grad.flatten().tolist() == [0.25] * 4
+
+
 def test_cifar_head_of_vgg():
     network = models.vgg11_bn(num_classes=10, head="cifar")
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
@@ -162,7 +199,7 @@ def test_global_mean_is_adaptive_pooling_bit_for_bit(layout):
 
 def test_no_network_contains_adaptive_pooling():
     with torch.device("meta"):
-        for name in [*RESNETS, *VGGS, "wide_resnet28_10"]:
+        for name in [*RESNETS, *VGGS, "wide_resnet28_10", "resnet9"]:
             for module in getattr(models, name)().modules():
                 assert not isinstance(module, (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)), name
 
@@ -300,7 +337,8 @@ def test_networks_train_under_deterministic_algorithms():
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
-        for network in (models.resnet18(2, stem="cifar"), models.vgg11_bn(2, head="cifar")):
+        networks = [models.resnet18(2, stem="cifar"), models.vgg11_bn(2, head="cifar")]
+        for network in (*networks, models.resnet9(2, width=8)):
             network(x).sum().backward()
     finally:
         torch.use_deterministic_algorithms(before)
