@@ -18,15 +18,16 @@ from renaissance.data.index import index_folder
 class ImageFolder:
     """``root/<class>/.../<picture>``: classes are the folders, sorted by bytes.
 
-    Empty class folders stay classes, dot-files are skipped, folders within a class folder belong to
-    it. Files are read by C++ workers; what a file is, its first bytes say.
+    Dot-files are skipped, folders within a class folder belong to it, pictures beside the class
+    folders are left out, which is said. Files are read by C++ workers; what a file is, its first
+    bytes say.
 
     Args:
         root: The folder.
         split: A folder within root ("train", "test", ...); classes then come from ``root/train``
             when it is there, so that all splits number them alike.
         classes: Class names in order, or a data set whose classes they are; a folder that is none
-            of them is an error.
+            of them is an error. Without it (or another split's) every class must have pictures.
         channels: 3 (RGB) or 1 (grey); other pictures are converted.
         in_memory: True decodes everything once; "auto" does for pictures of one size up to 512 MiB;
             False reads files every epoch.
@@ -34,7 +35,8 @@ class ImageFolder:
             files and more), "off", or a folder. A folder whose time changed is scanned anew.
 
     Raises:
-        FileNotFoundError, ValueError: no folder, no classes, no pictures, unknown class folders.
+        FileNotFoundError, ValueError: no folder, no classes, no pictures, a class without any,
+            class folders one level deeper, unknown class folders.
     """
 
     def __init__(

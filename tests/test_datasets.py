@@ -232,8 +232,8 @@ class TestCIFAR:
 class TestImageFolder:
     @pytest.fixture
     def root(self, tmp_path):
-        """Classes '10', '2', 'B', 'a' and an empty one; dot-files, notes, a folder within."""
-        for name, count in (("10", 2), ("2", 3), ("B", 1), ("a", 1), ("empty", 0)):
+        """Classes '10', '2', 'B', 'a'; dot-files, notes, a folder within."""
+        for name, count in (("10", 2), ("2", 3), ("B", 1), ("a", 1)):
             (tmp_path / "train" / name).mkdir(parents=True)
             for k in range(count):
                 picture = odd.jpeg(odd.scene(8, 9, seed=k))
@@ -245,9 +245,9 @@ class TestImageFolder:
         (tmp_path / "train" / "a" / "notes.txt").write_text("no picture")
         return tmp_path
 
-    def test_order_is_by_bytes_and_empty_classes_stay(self, root):
+    def test_order_is_by_bytes(self, root):
         folder = ImageFolder(root / "train")
-        assert folder.classes == ("10", "2", "B", "a", "empty") and folder.num_classes == 5
+        assert folder.classes == ("10", "2", "B", "a") and folder.num_classes == 4
         names = [os.path.relpath(path, root / "train") for path in folder.paths]
         assert names == [
             "10/10.JPEG", "10/9.JPEG",
@@ -262,21 +262,9 @@ class TestImageFolder:
         for folder in (
             ImageFolder(root, "val"),
             ImageFolder(root / "val", classes=ImageFolder(root, "train")),
-            ImageFolder(root / "val", classes=["10", "2", "B", "a", "empty"]),
+            ImageFolder(root / "val", classes=["10", "2", "B", "a"]),
         ):
-            assert folder.num_classes == 5 and folder.labels().tolist() == [2]
-        (root / "val" / "new").mkdir()
-        with pytest.raises(ValueError, match="class folder 'new', which is none of the 5 classes"):
-            ImageFolder(root, "val")
-
-    def test_folders_without_classes_or_pictures_are_errors(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="is no folder"):
-            ImageFolder(tmp_path / "absent")
-        with pytest.raises(ValueError, match="holds no folders; it takes one for each class"):
-            ImageFolder(tmp_path)
-        (tmp_path / "a").mkdir()
-        with pytest.raises(ValueError, match="holds no pictures in its 1 class folders"):
-            ImageFolder(tmp_path)
+            assert folder.num_classes == 4 and folder.labels().tolist() == [2]
 
     def test_in_memory_and_from_files_are_the_same(self, root):
         settings = {"batch_size": 3, "shuffle": True, "seed": 1, "workers": 2}

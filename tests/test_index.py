@@ -59,6 +59,7 @@ def test_only_a_folder_that_changed_is_read_again(root, tmp_path, looks):
     assert looks == ["b"]
     (root / "a" / "0.png").unlink()
     (root / "c").mkdir()
+    (root / "c" / "0.png").write_bytes(b"x")
     looks.clear()
     found = index_folder(root, kept_in=cache)
     assert "a/0.png" not in found.paths and found.classes == ("a", "b", "c")

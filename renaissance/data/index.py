@@ -26,6 +26,9 @@ EXTENSIONS = (
 
 KEPT_FROM = 5000  # files; smaller folders are scanned faster than an index is worth
 
+#: Folders of these names hold a split each, with class folders in it.
+SPLITS = ("train", "training", "val", "valid", "validation", "test", "testing")
+
 _VERSION = 1
 _RACE_NANOSECONDS = 2_000_000_000  # a folder changed this shortly before the scan may change again
 
@@ -62,25 +65,26 @@ def index_folder(
     """Scans class folders below `root`.
 
     Class folders are sorted by bytes, dot-files are skipped, links are followed, folders within a
-    class folder belong to it. An empty class folder is a class.
+    class folder belong to it. Pictures beside the class folders are left out, which is said.
 
     Args:
         root: Folder with one folder for each class.
-        classes: The classes (of the train set); None: the folders that are there.
+        classes: The classes (of the train set), with or without pictures here; None: the folders
+            that are there, each of which must hold some.
         kept_in: "auto" (the user's cache folder, for 5,000 files and more), "off", or a folder.
 
     Raises:
         FileNotFoundError: no such folder.
-        ValueError: no class folders, no pictures, or a folder that is none of `classes`.
+        ValueError: no class folders, no pictures, class folders that lie deeper, a class without
+            pictures, or a folder that is none of `classes`.
     """
     if not root.is_dir():
         raise FileNotFoundError(f"{root} is no folder; it takes one with a folder for each class")
     kept = _kept_file(root, kept_in)
     scan = _Scan(root, _read_kept(kept))
-    _, folders, _ = scan.folder("")
+    _, folders, beside = scan.folder("")
     names = sorted(folders, key=os.fsencode)
-    if not names:
-        raise ValueError(f"{root} holds no folders; it takes one for each class")
+    _check_depth(root, scan, names, sorted(beside))
     known = tuple(names if classes is None else map(str, classes))
     _check_names(root, names, known)
     paths, labels = _listed(scan, names, known)
@@ -89,9 +93,59 @@ def index_folder(
             f"{root} holds no pictures in its {len(names)} class folders; names that count end "
             f"with {' '.join(EXTENSIONS)}"
         )
+    if classes is None:
+        _check_filled(root, known, labels)
     if kept is not None and scan.changed and (kept_in != "auto" or len(paths) >= KEPT_FROM):
         scan.keep(kept)
     return FolderIndex(root, known, tuple(paths), labels, tuple(scan.skipped))
+
+
+def _check_depth(root: pathlib.Path, scan: _Scan, names: list[str], beside: list[str]) -> None:
+    """ValueError where the class folders are missing or lie deeper than `root`."""
+    if not names and beside:
+        raise ValueError(
+            f"{root} holds {len(beside)} pictures, such as {beside[0]}, and no folders; the "
+            "pictures of each class belong into a folder of that class"
+        )
+    if not names:
+        raise ValueError(f"{root} holds no folders; it takes one for each class")
+    if beside:
+        logger.warning(
+            "%s: pictures beside the class folders are of no class and left out: %s and %d more",
+            root,
+            beside[0],
+            len(beside) - 1,
+        )
+    inside = {name: scan.folder(name) for name in names if name in SPLITS or len(names) == 1}
+    if len(inside) < len(names) or any(pictures for _, _, pictures in inside.values()):
+        return
+    deeper = [f"{name}/{folder}" for name, (_, folders, _) in inside.items() for folder in folders]
+    if all(name in SPLITS for name in names) and deeper:
+        raise ValueError(
+            f"{root} holds splits ({', '.join(names)}) where class folders belong; name one, "
+            f"split={names[0]!r}, or give the folder {root / names[0]}"
+        )
+    if deeper:
+        raise ValueError(
+            f"{root} has one class folder, {names[0]!r}, with no pictures but {len(deeper)} "
+            f"folders in it, such as {deeper[0]}; if these are the classes, give the folder "
+            f"{root / names[0]}"
+        )
+
+
+def _check_filled(
+    root: pathlib.Path, classes: tuple[str, ...], labels: npt.NDArray[np.int64]
+) -> None:
+    """ValueError for class folders without a picture, which are more often a mistake than meant."""
+    counts = np.bincount(labels, minlength=len(classes))
+    empty = [name for name, count in zip(classes, counts.tolist()) if not count]
+    if empty:
+        others = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+        raise ValueError(
+            f"{root / empty[0]}{others}: a class folder without pictures (names that count end "
+            f"with {' '.join(EXTENSIONS)}); delete it, or keep it as a class by naming all of them "
+            "in order: classes=[...]"
+        )
 
 
 def _check_names(root: pathlib.Path, names: list[str], known: tuple[str, ...]) -> None:
