@@ -18,6 +18,7 @@ from renaissance import nn as layers
 from renaissance.carried import Origin
 from renaissance.data.batch import on_host
 from renaissance.data.loader import Loader
+from renaissance.frozen import freeze
 from renaissance.init import Initializer
 from renaissance.losses import Loss
 from renaissance.memory import Memory, MemoryPlan
@@ -81,6 +82,7 @@ class Built:
     swapped: list[str]
     origin: Origin
     initialised: int = 0
+    loaded: int = 0
 
     @functools.cached_property
     def needs_length(self) -> bool:
@@ -99,12 +101,14 @@ class Built:
         """The state of a fresh compile: zero moments, EMA equal to the weights.
 
         Weights come from Philox, with fresh statistics; without an initializer both are those
-        that the first compile found, as other buffers always are.
+        that the first compile found, as other buffers always are. Pretrained ones come last.
         """
         self.origin.put_back(self.memory)
         if initializer is not None:
             self.initialised = self.origin.draw(self.memory, initializer, seed, device)
             self.memory.reset_statistics()
+            if self.recipe.pretrained is not None:
+                self.loaded = self.recipe.pretrained.load_into(self.module)
         self.restart_moments()
         self.memory.restart_average()
 
@@ -176,6 +180,7 @@ def build(task: Task, options: CompileOptions) -> Built:
     check_layers(module, _smallest_batch(recipe))
     task.close()
     carried = task.carried
+    task.frozen = freeze(module, recipe.freeze, task.frozen)
     if carried is None and not recipe.keep_weights and recipe.init is None:
         _check_untrained(module)
     with contextlib.ExitStack() as undo:
@@ -184,6 +189,7 @@ def build(task: Task, options: CompileOptions) -> Built:
         undo.callback(layers.bind_dropouts, module, None)
         found = None if sample is None else _scan(task, sample)
         built = _assemble(task, options, found, swapped, undo)
+        built.executor.frozen_norms = task.frozen.norms
         built.origin.note(built.memory, weights=recipe.keep_weights)
         if carried is not None:
             carried.give(built)

@@ -27,7 +27,8 @@ import torch
 import yaml
 
 from renaissance.ema import Clip, Ema
-from renaissance.factories import Call, as_data
+from renaissance.factories import Call, IsPath, as_data
+from renaissance.frozen import Frozen, freeze
 from renaissance.init import Initializer
 from renaissance.kinds import REGISTRY, Registry
 from renaissance.metrics import resolve_metrics
@@ -116,6 +117,15 @@ class CompileSettings(SettingsModel):
     fuse: Literal["auto", "off"] = _setting("auto", "Swap in fused layers where known.")
 
 
+class PretrainedSettings(SettingsModel):
+    """``pretrained:``, the arguments of `Task.pretrained`."""
+
+    weights: Annotated[Word, IsPath()] = _setting(..., "A safetensors file.")
+    skip: tuple[Word, ...] = _setting(
+        (), "Patterns of tensor names that are not taken from it: fc.* for a new head."
+    )
+
+
 class DataSettings(SettingsModel):
     """``data:``, training data and validation data."""
 
@@ -143,6 +153,12 @@ class Experiment(SettingsModel):
     )
     init: Literal["keep"] | Initializer | None = _setting(
         None, "Rules for initial weights; keep leaves the model's own."
+    )
+    pretrained: PretrainedSettings | None = _setting(
+        None, "Weights to start from, read when training starts."
+    )
+    freeze: tuple[Word, ...] = _setting(
+        (), "Layers that stay as they are, by name or pattern: conv1, bn1, layer1."
     )
     ema: Annotated[Ema, _number_as(Ema, "decay")] | None = _setting(
         None, "Average of the weights; a number is its decay."
@@ -203,7 +219,9 @@ class Experiment(SettingsModel):
         for name in ("init", "ema", "clip"):
             if getattr(self, name) is not None:
                 getattr(task, name)(getattr(self, name))
-        task.metrics(*map(made, self.metrics))
+        if self.pretrained is not None:
+            task.pretrained(self.pretrained.weights, skip=self.pretrained.skip)
+        task.freeze(*self.freeze).metrics(*map(made, self.metrics))
         return task.callbacks(*map(made, self.callbacks))
 
     def hash(self) -> str:
@@ -309,7 +327,8 @@ def _check_together(
         found = registry.find("model", experiment.model.type)
         if found is not None and found.is_builtin:
             with torch.device("meta"):
-                experiment.model.build()
+                network = experiment.model.build()
+            check("freeze", lambda: freeze(network, experiment.freeze, Frozen()))
 
     check("optimizer", lambda: resolve_lr(experiment.optimizer, experiment.scheduler))
     if not isinstance(experiment.loss, Call):

@@ -73,6 +73,11 @@ def _groups(built: Built) -> str:
 
 
 def _weights(task: Task, built: Built) -> str:
+    if built.loaded and task.settings.pretrained is not None:
+        return (
+            f"{built.loaded} tensors from {task.settings.pretrained.source}, the rest initialised "
+            f"from seed {task.seed}"
+        )
     if built.initialised:
         return (
             f"initialised {built.initialised} tensors from seed {task.seed}; "

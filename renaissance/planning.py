@@ -25,6 +25,7 @@ from renaissance.build import plan_of
 from renaissance.config import Experiment, made
 from renaissance.describe import human_bytes
 from renaissance.foreign_losses import as_loss
+from renaissance.frozen import Frozen, freeze
 from renaissance.losses import Loss
 from renaissance.memory import MemoryPlan
 from renaissance.precision import Precision, resolve_precision
@@ -105,6 +106,7 @@ class Outlook:
         with torch.device("meta"):
             module = experiment.model.build()
         layers.swap_dropouts(module)
+        freeze(module, experiment.freeze, Frozen())
         recipe = Recipe(
             loss=as_loss(made(experiment.loss)),
             optimizer=experiment.optimizer,
@@ -112,6 +114,7 @@ class Outlook:
             ema=experiment.ema,
             clip=experiment.clip,
             accumulate=experiment.accumulate,
+            freeze=experiment.freeze,
             metrics=tuple(made(metric) for metric in experiment.metrics),
         )
         kind = "cuda" if experiment.precision == "16-mixed" else device_kind(experiment.device)
@@ -148,6 +151,7 @@ class Outlook:
         with torch.device("meta"):
             module = self.experiment.model.build().to(dtype)
         layers.swap_dropouts(module)
+        freeze(module, self.experiment.freeze, Frozen())
         return _Step(module, self.recipe.loss, dtype, self.shape)
 
     def largest_batch(self, memory: int) -> int:

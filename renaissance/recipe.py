@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -13,10 +14,12 @@ from renaissance.data.foreign import as_loader
 from renaissance.data.loader import Loader
 from renaissance.ema import Clip, Ema
 from renaissance.foreign_losses import as_loss
+from renaissance.frozen import check_patterns
 from renaissance.hooks import Callback, check_callback
 from renaissance.init import Initializer
 from renaissance.losses import Loss
 from renaissance.optim import Optimizer
+from renaissance.pretrained import Pretrained
 from renaissance.schedules import Schedule, resolve_lr
 
 
@@ -31,6 +34,8 @@ class Recipe:
     valid: Loader | None = None
     init: Initializer | None = None
     keep_weights: bool = False
+    pretrained: Pretrained | None = None
+    freeze: tuple[str, ...] = ()
     ema: Ema | None = None
     clip: Clip | None = None
     accumulate: int = 1
@@ -52,13 +57,19 @@ class Recipe:
             "ema": self.ema,
             "clip": self.clip,
         }
-        return {name: repr(part) for name, part in parts.items()} | {"accumulate": self.accumulate}
+        numbers = {"accumulate": self.accumulate, "freeze": list(self.freeze)}
+        return {name: repr(part) for name, part in parts.items()} | numbers
 
     def check(self) -> None:
         """RuntimeError that names the first thing still missing for training."""
         if self.loss is None:
             raise RuntimeError("the task has no loss yet: task.loss(rn.CrossEntropyLoss())")
         self.schedule()
+        if self.keep_weights and self.pretrained is not None:
+            raise RuntimeError(
+                "init('keep') keeps the module's own weights and pretrained(...) brings others; "
+                "take back one: init(rn.Initializer()) or pretrained(None)"
+            )
 
 
 class Told:
@@ -105,6 +116,32 @@ class Told:
             return self._tell(init=None, keep_weights=True)
         checked = _expect(initializer, Initializer, "init", "rn.Initializer() or 'keep'")
         return self._tell(init=checked, keep_weights=False)
+
+    def pretrained(
+        self,
+        weights: str | os.PathLike[str] | Mapping[str, Tensor] | None,
+        *,
+        skip: Sequence[str] = (),
+    ) -> Self:
+        """Weights and buffers to start from; what is skipped is initialised as always.
+
+        Args:
+            weights: A safetensors file, read at compile and `reset`, or a state dict; None takes
+                an earlier one back.
+            skip: Patterns of tensor names that are not taken, such as ``["fc.*"]`` for a new head.
+        """
+        return self._tell(pretrained=None if weights is None else Pretrained(weights, skip))
+
+    def freeze(self, *layers: str) -> Self:
+        """Layers that stay as they are, parameters and batch-norm statistics; without any: none.
+
+        Batch-norms in them work as in evaluation. (``requires_grad_(False)`` by hand stops the
+        parameters alone, as torch has it.)
+
+        Args:
+            *layers: Names, ``"layer1"``, with all that they contain, or patterns as in a shell.
+        """
+        return self._tell(freeze=check_patterns(layers))
 
     def ema(self, decay: float | Ema, *, warmup: bool = False) -> Self:
         """Keep an exponential moving average of weights and buffers; see `Ema`."""

@@ -11,6 +11,7 @@ from renaissance import evaluation, snapshot
 from renaissance.build import Built
 from renaissance.busy import FIT, LOOKING, Busy, not_inside
 from renaissance.carried import Carried
+from renaissance.frozen import Frozen
 from renaissance.history import History
 from renaissance.hooks import CallbackList
 from renaissance.memory import MemoryPlan
@@ -29,6 +30,7 @@ class Standing(Told):
         position: Epoch, step and attempted steps.
         history: A row for each closed epoch.
         best: The lowest validation loss and its epoch.
+        frozen: What the last compile has frozen in the module.
         carried: What is left of the task as it was last closed.
         busy: Which long calls are going on.
     """
@@ -47,6 +49,7 @@ class Standing(Told):
         self.horizon: Horizon | None = None
         self.busy = Busy()
         self._built: Built | None = None
+        self.frozen = Frozen()
         self.carried: Carried | None = None
         self._rates: ScheduleRun | None = None
         self.best: dict[str, Any] = {}

@@ -136,7 +136,12 @@ class StepExecutor:
         memory: Allocated regions, bound to the module.
         updater: The range operations.
         parameters: Trainable parameters in the plan's order.
+
+    Attributes:
+        frozen_norms: Batch-norms that stay in evaluation mode while the rest trains.
     """
+
+    frozen_norms: Sequence[nn.Module] = ()
 
     def __init__(
         self, passes: Passes, memory: Memory, updater: Updater, parameters: Sequence[nn.Parameter]
@@ -352,6 +357,8 @@ class StepExecutor:
         """Set the module's mode, when it is not known to be set; a callback may have changed it."""
         if self._training is not training or self.passes.module.training is not training:
             self.passes.module.train(training)
+            for norm in self.frozen_norms:
+                norm.eval()
             self._training = training
 
     def forget_mode(self) -> None:

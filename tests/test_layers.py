@@ -40,6 +40,8 @@ ROWS = [
     ["hooks logs monitor"],
     ["callbacks", "loggers", "progress", "history", "report facts"],
     [
+        "pretrained",
+        "frozen",
         "recipe",
         "carried",
         "build",
