@@ -31,6 +31,7 @@ BY_HAND = "by hand: compiled, whole step in a graph"
 #: How many times ours a peer's step is to take, by the beginning of its name.
 TARGETS = {BY_HAND: 2.0, "Keras": 18.0, "Lightning": 60.0}
 PEERS = ("keras", "lightning")
+PATIENCE = 100  # seconds for one of them
 
 
 def peer():
@@ -113,22 +114,33 @@ def epochs_per_second(made, first, last):
 
 
 def elsewhere(name, data):
-    """A peer of mlp_peers.py: subject -> seconds a step; {} with a line that says why."""
+    """A peer of mlp_peers.py: (subject -> seconds a step, versions).
+
+    What it has not got done is left out, with a line that says why.
+    """
     script = pathlib.Path(__file__).with_name("mlp_peers.py")
-    command = [sys.executable, str(script), name, "--data", data]
+    running = subprocess.Popen(
+        [sys.executable, str(script), name, "--data", data],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    why = None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
-        found = json.loads(done.stdout.splitlines()[-1])
-    except (subprocess.SubprocessError, ValueError, IndexError) as error:
-        said = (getattr(error, "stderr", None) or "").strip().splitlines()
-        print(f"{name} is left out: {said[-1] if said else error}")
+        told, said = running.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        told, said = running.communicate()
+        why = f"more than {PATIENCE} s"
+    if running.returncode:
+        print(f"{name} did not end: {why or (said.strip().splitlines() or ['no message'])[-1]}")
+    lines = [line for line in told.splitlines() if line.startswith("{")]
+    if not lines:
         return {}, None
+    found = json.loads(lines[-1])
     if found["device"] == "cpu":
         print(f"{name} is left out: it finds no GPU ({found['versions']})")
         return {}, None
-    return {subject: [us / 1e6 for us in each] for subject, each in found["us"].items()}, found[
-        "versions"
-    ]
+    seconds = {subject: [us / 1e6 for us in each] for subject, each in found["us"].items()}
+    return seconds, found["versions"]
 
 
 def rows_of(found):

@@ -140,7 +140,7 @@ def main():
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--batches", type=int, default=8, help="batches of an epoch")
     parser.add_argument("--epochs", type=int, default=2, help="epochs of a turn that count")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=12)
     options = parser.parse_args()
     has_cuda = torch.cuda.is_available()
     device = options.device if options.device != "auto" else ("cuda" if has_cuda else "cpu")

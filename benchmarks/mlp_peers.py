@@ -3,10 +3,11 @@
     python benchmarks/mlp_peers.py keras --data FOLDER_OF_MNIST       # about 25 s, JAX underneath
     python benchmarks/mlp_peers.py lightning --data FOLDER_OF_MNIST   # about 25 s
 
-Prints one line of JSON: subject -> microseconds a step of each counted epoch (60,000 pictures are
-300 steps), beside versions and device. The way that is usual and fast in each: arrays or tensors in
-memory, no progress bar, no logger, no checkpoints, no validation, a constant rate; Keras with one
-step a call of the compiled function and with fifty. bench_mlp.py calls this.
+Prints a line of JSON whenever a subject is done, the last one with all of them: subject ->
+microseconds a step of each counted epoch (60,000 pictures are 300 steps), device and versions.
+Each library in the way that is usual and fast in it: arrays or tensors in memory, no progress bar,
+no logger, no checkpoints, no validation, a constant rate; Keras with one step a call of the
+compiled function and with fifty. bench_mlp.py calls this.
 """
 
 import argparse
@@ -14,7 +15,6 @@ import gzip
 import json
 import os
 import pathlib
-import sys
 import time
 
 import numpy as np
@@ -39,7 +39,7 @@ def mnist(folder, limit):
     return (x.astype(np.float32) / 255 - 0.1307) / 0.3081, y.astype(np.int64)
 
 
-def keras_fit(x, y, epochs):
+def keras_fit(x, y, epochs, tell):
     """Keras 3 on JAX: `fit` on NumPy arrays."""
     os.environ["KERAS_BACKEND"] = "jax"
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -61,6 +61,7 @@ def keras_fit(x, y, epochs):
             self.seconds.append(time.perf_counter() - self._start)
 
     one_hot = np.eye(CLASSES, dtype=np.float32)[y]
+    versions, device = {"keras": keras.__version__, "jax": jax.__version__}, jax.devices()[0]
     rows = {}
     for steps in (1, 50):
         layers = [keras.layers.Dense(width, activation="relu") for width in WIDTHS]
@@ -77,11 +78,10 @@ def keras_fit(x, y, epochs):
         )
         check_learned(history.history["accuracy"][-1])
         rows[f"Keras fit on JAX, steps_per_execution={steps}"] = clock.seconds[1:]
-    device = jax.devices()[0].platform
-    return rows, device, {"keras": keras.__version__, "jax": jax.__version__}
+        tell(rows, device.platform, versions)
 
 
-def lightning_fit(x, y, epochs):
+def lightning_fit(x, y, epochs, tell):
     """Lightning's `Trainer.fit` on a TensorDataset in memory, no workers."""
     import torch
     from torch import nn
@@ -139,9 +139,9 @@ def lightning_fit(x, y, epochs):
     )  # fmt: skip
     trainer.fit(module, loader)
     check_learned(float(module.right) / module.seen)
-    device = "gpu" if module.device.type == "cuda" or torch.cuda.is_available() else "cpu"
     rows = {"Lightning Trainer.fit, TensorDataset": clock.seconds[1:]}
-    return rows, device, {"lightning": lightning.__version__, "torch": torch.__version__}
+    versions = {"lightning": lightning.__version__, "torch": torch.__version__}
+    tell(rows, "gpu" if torch.cuda.is_available() else "cpu", versions)
 
 
 def check_learned(accuracy):
@@ -165,11 +165,14 @@ def main():
     options = parser.parse_args()
     run, epochs = PEERS[options.peer]
     x, y = mnist(options.data, options.limit)
-    rows, device, versions = run(x, y, options.epochs or epochs)
     steps = -(-len(x) // BATCH)
-    found = {name: [1e6 * s / steps for s in seconds] for name, seconds in rows.items()}
-    json.dump({"us": found, "device": device, "versions": versions}, sys.stdout)
-    sys.stdout.write("\n")
+
+    def tell(rows, device, versions):
+        found = {name: [1e6 * s / steps for s in seconds] for name, seconds in rows.items()}
+        line = json.dumps({"us": found, "device": device, "versions": versions})
+        print(line, flush=True)
+
+    run(x, y, options.epochs or epochs, tell)
 
 
 if __name__ == "__main__":
