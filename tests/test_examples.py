@@ -5,6 +5,7 @@ They are looked for beside the tests, in the source tree: examples are not insta
 
 import gzip
 import runpy
+import shutil
 import struct
 import sys
 import tarfile
@@ -13,7 +14,10 @@ from pathlib import Path
 import numpy as np
 import odd_pictures as odd
 import pytest
+import safetensors.torch
+import torch
 from real_data import real_data
+from torch import nn
 
 import renaissance as rn
 from renaissance.config import load_experiment
@@ -119,27 +123,102 @@ def test_fast_cifar10(monkeypatch, cifar, one_thread):
     assert script.state_hash() == file.state_hash()
 
 
-def test_imagenet(monkeypatch, tmp_path, one_thread):
+@pytest.fixture
+def photos(tmp_path):
+    """30 pictures for training and 12 for validation, of six classes, in folders."""
     for split, count in (("train", 5), ("val", 2)):
         for name in ("cat", "dog", "eel", "fox", "gnu", "hen"):
             (tmp_path / split / name).mkdir(parents=True)
             for k in range(count):
                 jpeg = odd.jpeg(odd.scene(40 + k, 50, seed=k))
                 (tmp_path / split / name / f"{k}.jpg").write_bytes(jpeg)
-    small = ["--model", "resnet18", "--size", 32, "--batch-size", 8, "--epochs", 1]
-    script = run_script(monkeypatch, "imagenet", "--data", tmp_path, *small)
+    return tmp_path
+
+
+def small_pictures(folder, batch_size):
+    """Overrides of a file for the `photos` at 32 x 32."""
     changes = [f"data.{part}.{key}" for part in ("train", "valid") for key in (
-        f"root={tmp_path}", "batch_size=8")]  # fmt: skip
-    changes += [
-        "model={type: resnet18, num_classes: 6}",
+        f"root={folder}", f"batch_size={batch_size}")]  # fmt: skip
+    return [
+        *changes,
         "data.train.transforms.0.size=32",
         "data.valid.transforms.0.size=36",
         "data.valid.transforms.1.size=32",
-        "scheduler.base_lr=0.003125",
         "fit.epochs=1",
     ]
-    file = run_file("imagenet", *changes)
+
+
+SMALL = ["--model", "resnet18", "--size", 32, "--batch-size", 8, "--epochs", 1]
+
+
+class Tiny(nn.Module):
+    """A few of the layers of a ResNet under their names."""
+
+    def __init__(self, num_classes: int):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 8, 3, 2, bias=False), nn.BatchNorm2d(8)
+        self.layer1 = nn.Sequential(nn.Conv2d(8, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.layer2 = nn.Sequential(nn.Conv2d(8, 16, 3, 2, bias=False), nn.BatchNorm2d(16))
+        self.fc = nn.Linear(16, num_classes)
+
+    def forward(self, x):
+        x = self.layer2(self.layer1(self.bn1(self.conv1(x)).relu()))
+        return self.fc(x.relu().mean((2, 3)))
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """The scripts' ResNet-18 is `Tiny`, which files call tiny: checkpoints of it take no time."""
+    monkeypatch.setattr(rn.models, "resnet18", Tiny)
+    rn.register("model", "tiny", Tiny)
+    return "model={type: tiny, num_classes: 6}"
+
+
+def test_imagenet(monkeypatch, photos, one_thread):
+    script = run_script(monkeypatch, "imagenet", "--data", photos, *SMALL)
+    changes = ["model={type: resnet18, num_classes: 6}", "scheduler.base_lr=0.003125"]
+    file = run_file("imagenet", *small_pictures(photos, 8), *changes)
     assert script.attempted_steps == 3
+    assert script.state_hash() == file.state_hash()
+
+
+def test_imagenet_with_large_batches(monkeypatch, photos, tiny, one_thread):
+    large = ["--optimizer", "lars", "--batch-size", 16, "--accumulate", 2]
+    script = run_script(monkeypatch, "imagenet", "--data", photos, *SMALL, *large)
+    file = run_file(
+        "imagenet",
+        *small_pictures(photos, 8),
+        tiny,
+        "accumulate=2",
+        "optimizer={type: lars, momentum: 0.9, weight_decay: 5e-5}",
+        "scheduler={type: polynomial, base_lr: 0.75, power: 2, warmup: 5, warmup_unit: epoch}",
+    )
+    assert script.attempted_steps == 2 and script.rates.schedule == file.rates.schedule
+    assert script.state_hash() == file.state_hash()
+
+
+def test_imagenet_with_small_pictures_first(monkeypatch, photos, tiny, one_thread):
+    arguments = ["--data", photos, *SMALL, "--size", 16, 32, "--epochs", 2]
+    whole = run_script(monkeypatch, "imagenet", *arguments)
+    assert whole.epoch == 2 and whole.horizon == rn.Horizon(6, 3)
+    runs = [*arguments, "--run-dir", photos / "run"]
+    assert run_script(monkeypatch, "imagenet", *runs).state_hash() == whole.state_hash()
+    shutil.rmtree(photos / "run" / "2-of-32")  # as if it had stopped between the sizes
+    again = run_script(monkeypatch, "imagenet", *runs, "--resume")
+    assert again.state_hash() == whole.state_hash() and again.history.epoch == [0, 1]
+
+
+def test_finetune(monkeypatch, photos, tiny, one_thread):
+    weights = photos / "tiny.safetensors"
+    state = Tiny(1000).state_dict()
+    safetensors.torch.save_file(state, weights)
+    arguments = ["--data", photos, *SMALL, "--weights", weights]
+    script = run_script(monkeypatch, "finetune", *arguments)
+    file = run_file("finetune", *small_pictures(photos, 8), tiny, f"pretrained.weights={weights}")
+    found = script.state_dict()
+    stays = {name for name in state if name.startswith(("conv1.w", "bn1.running", "layer1.0.w"))}
+    assert len(stays) == 4 and all(torch.equal(found[name], state[name]) for name in stays)
+    assert script.attempted_steps == 3 and found["fc.weight"].shape == (6, 16)
     assert script.state_hash() == file.state_hash()
 
 
