@@ -90,7 +90,8 @@ def notes(task: Task, built: Built) -> list[str]:
     """What a user should know and did not ask."""
     found = []
     if built.swapped:
-        found.append(f"rn.nn.Dropout takes the place of {', '.join(built.swapped)}")
+        names = ", ".join(built.swapped[:8]) + " ..." * (len(built.swapped) > 8)
+        found.append(f"dropout keyed by seed and step takes the place of {names}")
     if built.scan is None:
         found.append("compiled without data: parameters that no loss reaches cannot be told")
     elif built.scan.repeated:

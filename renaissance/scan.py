@@ -170,8 +170,8 @@ def scan(
 
 
 _WAYS_OUT = (
-    "use rn.nn.Dropout (compile replaces torch.nn.Dropout by itself), or leave the seed out to "
-    "allow it"
+    "use rn.nn.Dropout or rn.nn.StochasticDepth (compile puts them in the place of "
+    "torch.nn.Dropout and torchvision.ops.StochasticDepth), or leave the seed out to allow it"
 )
 
 

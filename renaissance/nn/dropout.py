@@ -132,22 +132,85 @@ class Dropout(nn.Module):
     def extra_repr(self) -> str:
         return f"p={self.p}"
 
+    def plain(self) -> nn.Module:
+        """The layer that draws from torch's generators, as it would be outside of a task."""
+        return nn.Dropout(self.p)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Dropout:
-        copy = Dropout(self.p)
+        copy = self._copy()
         copy.train(self.training)
         return copy
+
+    def _copy(self) -> Dropout:
+        return Dropout(self.p)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_scalars": None}
 
 
+class StochasticDepth(Dropout):
+    """Drops whole samples, in training, as they pass a residual branch, and scales the rest.
+
+    As torchvision.ops.StochasticDepth (Huang et al. 2016, arXiv:1603.09382), with keyed masks: a
+    sample is zeroed with probability p or multiplied by 1 / (1 - p). ``task.compile()`` puts it in
+    the place of torchvision's.
+
+    Args:
+        p: Probability of dropping, at least 0 and below 1.
+        mode: "row" draws for every sample, "batch" once for all of them.
+
+    Shape:
+        (N, ...) float32, bfloat16 or float16; the output has the same shape and dtype.
+    """
+
+    def __init__(self, p: float, mode: str = "row") -> None:
+        super().__init__(p)
+        if mode not in ("row", "batch"):
+            raise ValueError(
+                f"StochasticDepth: mode = {mode!r} is not allowed; it takes 'row' or 'batch'"
+            )
+        self.mode = mode
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        rows = len(x) if self.mode == "row" else 1
+        return x * super().forward(x.new_ones((rows, *(1 for _ in x.shape[1:]))))
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, mode={self.mode}"
+
+    def plain(self) -> nn.Module:
+        from torchvision.ops import StochasticDepth as Plain  # it takes a second to import
+
+        return Plain(self.p, self.mode)  # type: ignore[no-any-return]
+
+    def _copy(self) -> Dropout:
+        return StochasticDepth(self.p, self.mode)
+
+
+def _keyed(layer: Any) -> Dropout | None:
+    """Ours in the place of a layer that drops; None for any other layer."""
+    kind = type(layer)
+    if kind is nn.Dropout and 0 <= layer.p < 1:
+        return Dropout(layer.p)
+    is_torchvisions = kind.__module__ == "torchvision.ops.stochastic_depth"
+    if is_torchvisions and kind.__name__ == "StochasticDepth" and 0 <= layer.p < 1:
+        return StochasticDepth(layer.p, layer.mode)
+    return None
+
+
 def swap_dropouts(module: nn.Module) -> list[str]:
-    """Put `Dropout` in the place of every torch.nn.Dropout; returns their paths."""
+    """Keyed layers in the place of torch's Dropout and torchvision's StochasticDepth.
+
+    Returns:
+        Their paths.
+    """
     swapped = []
     for path, parent in list(module.named_modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Dropout and 0 <= child.p < 1:
-                own = Dropout(child.p)
+            own = _keyed(child)
+            if own is not None:
                 own.train(child.training)
                 setattr(parent, name, own)
                 swapped.append(f"{path}.{name}" if path else name)
@@ -155,12 +218,12 @@ def swap_dropouts(module: nn.Module) -> list[str]:
 
 
 def restore_dropouts(module: nn.Module, paths: Collection[str] | None = None) -> None:
-    """torch.nn.Dropout in the place of every `Dropout`, or of those at `paths`."""
+    """The plain layer in the place of every keyed one, or of those at `paths`."""
     for path, parent in list(module.named_modules()):
         for name, child in list(parent.named_children()):
             own = f"{path}.{name}" if path else name
             if isinstance(child, Dropout) and (paths is None or own in paths):
-                plain = nn.Dropout(child.p)
+                plain = child.plain()
                 plain.train(child.training)
                 setattr(parent, name, plain)
 
