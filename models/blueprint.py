@@ -28,12 +28,12 @@ from torch import nn
 
 from renaissance.models.parts import (
     ACTIVATIONS,
-    GlobalMean,
     activation_layer,
     check_count,
     check_fraction,
     did_you_mean,
 )
+from renaissance.nn.pooling import GlobalMean
 
 Shape = tuple[int, ...]
 Built = tuple[nn.Module, Shape]

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from renaissance.models.parts import GlobalMean, check_choice, check_count
+from renaissance.models.parts import check_choice, check_count
+from renaissance.nn.pooling import GlobalMean
 
 STEMS = ("imagenet", "cifar")
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from renaissance.models.parts import GlobalMax, check_count
+from renaissance.models.parts import check_count
+from renaissance.nn.pooling import GlobalMax
 from renaissance.models.resnet import convolution
 
 

@@ -11,13 +11,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from renaissance.models.parts import (
-    GlobalMean,
-    GridMean,
-    check_choice,
-    check_count,
-    check_fraction,
-)
+from renaissance.models.parts import check_choice, check_count, check_fraction
+from renaissance.nn.pooling import GlobalMean, GridMean
 
 HEADS = ("imagenet", "cifar")
 STAGE_WIDTHS = (64, 128, 256, 512, 512)

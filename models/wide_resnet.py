@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from renaissance.models.parts import GlobalMean, check_count, check_fraction
+from renaissance.models.parts import check_count, check_fraction
 from renaissance.models.resnet import convolution
+from renaissance.nn.pooling import GlobalMean
 
 
 class WideBlock(nn.Module):

@@ -23,7 +23,7 @@ from renaissance.init import Initializer
 from renaissance.losses import Loss
 from renaissance.memory import Memory, MemoryPlan
 from renaissance.metrics import resolve_metrics
-from renaissance.nn.fusion import classifier_head, perceptron
+from renaissance.nn.fusion import Fusion, Head, classifier_head, perceptron
 from renaissance.scan import Scan, check_layers, check_random, has_trained_statistics, scan
 from renaissance.step import Passes, StepExecutor
 from renaissance.tally import Tally
@@ -391,14 +391,24 @@ def _speed_up(executor: StepExecutor, task: Task, options: CompileOptions) -> No
     """Fused or compiled passes on CUDA, where that is known to work and to help."""
     recipe, passes = task.settings, executor.passes
     if options.fuse == "auto" and recipe.train is not None and recipe.loss is not None:
-        passes.forward = perceptron(task.model, task.precision.working_dtype)
-        if passes.forward is not None:
-            names = [metric.name for metric in passes.metrics]
-            loaders = [one for one in (recipe.train, recipe.valid) if one is not None]
-            labels = [loader.sample_spec().label for loader in loaders]
-            scalars = executor.memory.region("S")
-            passes.head = classifier_head(task.model, recipe.loss, names, labels, scalars)
-            executor.how = "fused"
+        from renaissance.nn.patterns import fuse
+
+        found = perceptron(task.model, task.precision.working_dtype) or fuse(task.model)
+        if isinstance(found, Fusion):
+            passes.forward, executor.how, executor.fused = found.forward, "fused", found.text
+            passes.head = _head(executor, task, found.last)
             return
+        executor.fused = found
     if options.compile_model == "auto":
         executor.compile_passes()
+
+
+def _head(executor: StepExecutor, task: Task, last: nn.Linear | None) -> Head | None:
+    """Loss and metrics of 16-bit scores in one kernel, where they are simple enough."""
+    recipe, passes = task.settings, executor.passes
+    if last is None or task.precision.working_dtype is None:
+        return None
+    names = [metric.name for metric in passes.metrics]
+    loaders = [one for one in (recipe.train, recipe.valid) if one is not None]
+    labels = [loader.sample_spec().label for loader in loaders]
+    return classifier_head(last, recipe.loss, names, labels, executor.memory.region("S"))

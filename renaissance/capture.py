@@ -100,7 +100,8 @@ class CapturedExecutor(StepExecutor):
         except Exception as error:
             if self.how == "plain":
                 raise
-            logger.warning("torch.compile did not work here, plain kernels do: %.300s", error)
+            logger.warning("%s passes did not work here, plain ones do: %.300s", self.how, error)
+            self.passes.forward = self.passes.head = None
             self.train_pass, self.test_pass = self.passes.train, self.passes.test
             self.how = "plain"
             self._graphs.clear()

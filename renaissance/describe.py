@@ -92,6 +92,8 @@ def notes(task: Task, built: Built) -> list[str]:
     if built.swapped:
         names = ", ".join(built.swapped[:8]) + " ..." * (len(built.swapped) > 8)
         found.append(f"dropout keyed by seed and step takes the place of {names}")
+    if built.executor.fused:
+        found.append(built.executor.fused)
     if built.scan is None:
         found.append("compiled without data: parameters that no loss reaches cannot be told")
     elif built.scan.repeated:

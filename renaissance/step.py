@@ -75,10 +75,8 @@ class Passes:
 
     def output(self, x: Any) -> Any:
         """The module's output under the task's autocast, or the fused forward's."""
-        if self.forward is not None:
-            return self.forward(x)
         with self.autocast(x):
-            return self.module(x)
+            return self.module(x) if self.forward is None else self.forward(x)
 
     def autocast(self, x: Any) -> torch.autocast:
         """The task's autocast, without its weight cache (a cache goes stale inside a graph)."""
@@ -162,7 +160,7 @@ class StepExecutor:
         self._has_nan = updater.scalars.view("has_nan")[0]
         self._lr = updater.scalars.view("lr")[0]
         self._is_channels_last = any(s.channels_last for s in memory.plan.segments)
-        self.how = "plain"
+        self.how, self.fused = "plain", ""
         self._streams: dict[tuple[int, bool], tuple[Loader, int, BatchStream]] = {}
         self._training: bool | None = None
 

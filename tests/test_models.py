@@ -12,7 +12,7 @@ from torch import nn
 from renaissance import models
 from renaissance.init import Initializer
 from renaissance.models import seq
-from renaissance.models.parts import GlobalMax, GlobalMean, GridMean
+from renaissance.nn.pooling import GlobalMax, GlobalMean, GridMean
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -1,11 +1,13 @@
 """What compile puts in the place of a whole forward on CUDA, where it knows something faster.
 
-A multi-layer perceptron in 16 bits runs as one kernel a layer and one for its loss; all else
-goes through torch.compile. Hooks on the layers do not run then, as in any captured step.
+A multi-layer perceptron in 16 bits runs as one kernel a layer and one for its loss; networks of
+convolutions and batch-norms are rewritten by `patterns`; all else goes through torch.compile. Hooks
+on the layers do not run then, as in any captured step.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +18,22 @@ Forward = Callable[[Tensor], Tensor]
 Head = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Forward | None:
+@dataclasses.dataclass(frozen=True)
+class Fusion:
+    """A forward in the place of a module's.
+
+    Attributes:
+        forward: The module's function, in whatever mode it is, over its own parameters.
+        last: The layer whose output is the network's, if it is a linear one.
+        text: For the report.
+    """
+
+    forward: Forward
+    last: nn.Linear | None
+    text: str
+
+
+def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Fusion | None:
     """The fused forward of a sequence of Flatten, Linear and ReLU layers in 16 bits, else None."""
     if dtype is None or not isinstance(module, nn.Sequential):
         return None
@@ -39,11 +56,11 @@ def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Forward | None:
         rows = x.flatten(1).to(dtype).contiguous()
         return fused_perceptron(rows, [(step.weight, step.bias, relu) for step, relu in steps])
 
-    return forward
+    return Fusion(forward, steps[-1][0], f"{len(steps)} linear layers, one kernel each")
 
 
 def classifier_head(
-    module: nn.Module,
+    last: nn.Linear,
     loss: Any,
     metric_names: Sequence[str],
     labels: Sequence[Any],
@@ -52,13 +69,13 @@ def classifier_head(
     """Cross-entropy and accuracy in one kernel, for class numbers without weights, else None.
 
     Args:
-        module: Whose last layer gives the logits.
+        last: The layer that gives the logits.
         loss: The task's loss.
         metric_names: The task's metrics beside it.
         labels: What each loader knows of its labels.
         scalars: Region S.
     """
-    settings, last = loss.settings, list(module.children())[-1]
+    settings = loss.settings
     is_plain = (
         type(loss).__name__ == "CrossEntropyLoss"
         and settings.class_weights is None
@@ -67,7 +84,7 @@ def classifier_head(
         and all(label is not None and label.shape == () for label in labels)
         and all(label.low is not None and label.low >= 0 for label in labels)
     )
-    if not is_plain or not isinstance(last, nn.Linear):
+    if not is_plain:
         return None
     from renaissance.nn.fused_loss import MAX_CLASSES, classify
 

@@ -1,0 +1,294 @@
+"""Batch-norms and what follows them, found in a network's graph and fused on CUDA.
+
+`fuse` traces a module with torch.fx and puts `FusedNorm` in the place of batch-norm + ReLU,
+batch-norm + addition + ReLU, two batch-norms that are added, and batch-norm + ReLU + max-pool. The
+user's module is not touched: parameters, buffers and state-dict keys stay, only the forward that a
+task runs is another. A network with parts that are not known to run well without torch.compile is
+left to it, whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch.fx.node import Node
+
+from renaissance.nn.dropout import Dropout
+from renaissance.nn.fused_layers import FusedNorm, PaddedConvolution
+from renaissance.nn.fusion import Fusion
+from renaissance.nn.pooling import GlobalMean, GridMean
+
+#: What may stand beside fused layers: nothing that passes over large activations once more.
+_MODULES = (nn.Linear, nn.Identity, nn.Flatten, Dropout, GlobalMean, GridMean)
+_FUNCTIONS = (torch.flatten, torch.mean, operator.getitem, getattr)
+_METHODS = ("flatten", "mean", "view", "reshape", "size", "squeeze")
+_RELUS = (F.relu, torch.relu, torch.relu_)
+_ADDS = (operator.add, operator.iadd, torch.add)
+#: What a module's own code raises on fx's stand-ins for tensors, and fx itself.
+_NOT_TRACED = (
+    fx.proxy.TraceError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    LookupError,
+    AssertionError,
+)
+_LARGEST_POOL = 3  # every input of a window is read by its threads
+
+
+class _Tracer(fx.Tracer):
+    """Our own layers are taken whole, as torch's are."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        is_ours = type(m).__module__.startswith("renaissance.nn.")
+        return is_ours or super().is_leaf_module(m, module_qualified_name)
+
+
+def fuse(module: nn.Module) -> Fusion | str:
+    """The fused forward of a module with channels-last convolutions, or why there is none.
+
+    The reason is empty where there is no batch-norm to fuse.
+    """
+    modes = {part: part.training for part in module.modules()}
+    graphs: dict[bool, fx.GraphModule] = {}
+    try:
+        for training in (False, True):
+            module.train(training)
+            tracer = _Tracer()
+            graph = tracer.trace(module)
+            rewriting = _Rewriting(module, graph, training=training)
+            refusal = rewriting.run()
+            if refusal is not None:
+                return refusal
+            graphs[training] = rewriting.result()
+    except _NOT_TRACED as error:
+        reason = str(error).strip().split("\n")[0]
+        return f"not fused: torch.fx cannot follow forward ({type(error).__name__}: {reason:.120})"
+    finally:
+        for part, training in modes.items():
+            part.training = training
+
+    def forward(x: Tensor) -> Tensor:
+        result: Tensor = graphs[module.training](x)
+        return result
+
+    text = f"{len(rewriting.fused)} batch-norms run together with what follows them"
+    return Fusion(forward, rewriting.last(), text)
+
+
+@dataclasses.dataclass
+class _Match:
+    """What one fused layer takes over.
+
+    Attributes:
+        norm: The batch-norm.
+        behind: The nodes behind it, in order; the last one's value is the fused layer's.
+        other: What is added, or the input of the second batch-norm.
+        second: The second batch-norm.
+    """
+
+    norm: Node
+    behind: tuple[Node, ...] = ()
+    other: Node | None = None
+    second: Node | None = None
+    relu: bool = False
+    pool: nn.MaxPool2d | None = None
+
+    @property
+    def last(self) -> Node:
+        return (self.norm, *self.behind)[-1]
+
+
+class _Rewriting:
+    """Puts fused layers into a traced graph.
+
+    Args:
+        module: The root.
+        graph: Its graph, which is changed.
+        training: The mode that it was traced in.
+    """
+
+    def __init__(self, module: nn.Module, graph: fx.Graph, *, training: bool) -> None:
+        self._graph, self._training = graph, training
+        self._layers = dict(module.named_modules(remove_duplicate=False))
+        self.fused: list[str] = []
+
+    def run(self) -> str | None:
+        """Rewrite; why not, if something is left that is better compiled."""
+        for node in list(self._graph.nodes):
+            if self._is_norm(node) and node.users:
+                self._put(self._match(node))
+        for node in list(self._graph.nodes):
+            self._replace(node)
+        if not self.fused:
+            return ""
+        stranger = next((n for n in self._graph.nodes if not self._is_known(n)), None)
+        if stranger is not None:
+            what = type(self._layer(stranger)).__name__ if stranger.op == "call_module" else ""
+            return f"not fused: {what or stranger.target} ({stranger.name}) is better compiled"
+        self._graph.lint()
+        return None
+
+    def result(self) -> fx.GraphModule:
+        """The rewritten graph over the module's own layers and the fused ones."""
+        used = [str(node.target) for node in self._graph.nodes if node.op == "call_module"]
+        return fx.GraphModule({name: self._layers[name] for name in used}, self._graph)
+
+    def last(self) -> nn.Linear | None:
+        """The linear layer that gives the network's output, if one does."""
+        output = next(node for node in self._graph.nodes if node.op == "output")
+        given = output.args[0]
+        layer = self._layer(given) if isinstance(given, Node) else None
+        return layer if isinstance(layer, nn.Linear) else None
+
+    # -- what a node is ------------------------------------------------------------------------
+
+    def _layer(self, node: Node) -> nn.Module | None:
+        if node.op != "call_module":
+            return None
+        return self._layers[str(node.target)]
+
+    def _is_norm(self, node: Node) -> bool:
+        norm = self._layer(node)
+        return (
+            type(norm) is nn.BatchNorm2d
+            and norm.affine
+            and norm.track_running_stats
+            and norm.num_features % 8 == 0
+            and not _has_hooks(norm)
+        )
+
+    def _is_relu(self, node: Node) -> bool:
+        layer = self._layer(node)
+        if layer is not None:
+            return type(layer) is nn.ReLU and not _has_hooks(layer)
+        if node.op == "call_method":
+            return node.target in ("relu", "relu_")
+        return node.op == "call_function" and node.target in _RELUS
+
+    def _pool(self, node: Node) -> nn.MaxPool2d | None:
+        layer = self._layer(node)
+        if type(layer) is not nn.MaxPool2d or _has_hooks(layer):
+            return None
+        sizes = layer.kernel_size, layer.stride, layer.padding
+        is_square = all(isinstance(size, int) for size in sizes)
+        is_simple = layer.dilation == 1 and not layer.ceil_mode and not layer.return_indices
+        is_small = layer.kernel_size in range(1, _LARGEST_POOL + 1)
+        return layer if is_square and is_simple and is_small else None
+
+    def _is_known(self, node: Node) -> bool:
+        layer = self._layer(node) if node.op == "call_module" else None
+        if isinstance(layer, nn.Conv2d):
+            return True
+        if self._is_relu(node):
+            return isinstance(self._layer(node.all_input_nodes[0]), nn.Linear)
+        if layer is not None:
+            return isinstance(layer, (*_MODULES, FusedNorm, PaddedConvolution))
+        if node.op == "call_function":
+            return node.target in _FUNCTIONS
+        return node.op in ("placeholder", "output") or (
+            node.op == "call_method" and node.target in _METHODS
+        )
+
+    # -- patterns ------------------------------------------------------------------------------
+
+    def _match(self, norm: Node) -> _Match:
+        """The longest pattern that begins with this batch-norm."""
+        user = _only_user(norm)
+        if user is None:
+            return _Match(norm)
+        after = _only_user(user)
+        if self._is_relu(user):
+            pool = None if after is None else self._pool(after)
+            if after is not None and pool is not None:
+                return _Match(norm, (user, after), relu=True, pool=pool)
+            return _Match(norm, (user,), relu=True)
+        other = self._addend(user, norm)
+        if other is None:
+            return _Match(norm)
+        relu = after is not None and self._is_relu(after)
+        behind = (user, after) if after is not None and relu else (user,)
+        if self._is_norm(other) and _only_user(other) is user:
+            return _Match(norm, behind, other.all_input_nodes[0], other, relu=relu)
+        return _Match(norm, behind, other, relu=relu)
+
+    def _addend(self, node: Node, norm: Node) -> Node | None:
+        """The other operand of an addition that changes no value which somebody else reads."""
+        is_method = node.op == "call_method" and node.target in ("add", "add_")
+        is_function = node.op == "call_function" and node.target in _ADDS
+        if not (is_method or is_function) or len(node.args) != 2 or node.kwargs:
+            return None
+        left, right = node.args
+        if not isinstance(left, Node) or not isinstance(right, Node) or left is right:
+            return None
+        in_place = node.target in ("add_", operator.iadd)
+        if in_place and left is not norm and _only_user(left) is not node:
+            return None
+        return right if left is norm else left
+
+    # -- rewriting -----------------------------------------------------------------------------
+
+    def _put(self, match: _Match) -> None:
+        """The fused layer in the place of a match; its two outputs go to different users."""
+        norm = self._layer(match.norm)
+        second = None if match.second is None else self._layer(match.second)
+        assert isinstance(norm, nn.BatchNorm2d)
+        assert second is None or isinstance(second, nn.BatchNorm2d)
+        source = match.norm.all_input_nodes[0]
+        before = self._biased(source)
+        layer = FusedNorm(norm, second, relu=match.relu, pool=match.pool, before=before)
+        name = f"fused_{len(self.fused)}"
+        self._layers[name] = layer
+        with self._graph.inserting_before(match.last):
+            if before is not None:
+                source = self._unbiased(source, before, name)
+            inputs = (source,) if match.other is None else (source, match.other)
+            pair = self._graph.call_module(name, inputs)
+            outputs = [self._graph.call_function(operator.getitem, (pair, i)) for i in (0, 1)]
+        for place, user in enumerate(list(match.last.users)):
+            user.replace_input_with(match.last, outputs[min(place, 1)])
+        self.fused += [str(n.target) for n in (match.norm, match.second) if n is not None]
+        biased = None if before is None else match.norm.all_input_nodes[0]
+        for node in (*reversed(match.behind), match.norm, match.second, biased):
+            if node is not None:
+                self._graph.erase_node(node)
+
+    def _biased(self, source: Node) -> nn.Conv2d | None:
+        """The convolution before a batch-norm whose bias the batch's mean takes away again."""
+        layer = self._layer(source)
+        if type(layer) is not nn.Conv2d or layer.bias is None or _has_hooks(layer):
+            return None
+        return layer if self._training and len(source.users) == 1 else None
+
+    def _unbiased(self, source: Node, convolution: nn.Conv2d, name: str) -> Node:
+        self._layers[f"{name}_before"] = PaddedConvolution(convolution, is_biased=False)
+        return self._graph.call_module(f"{name}_before", source.args)
+
+    def _replace(self, node: Node) -> None:
+        """A first convolution of few channels, and adaptive pooling, by layers of our own."""
+        layer = self._layer(node)
+        if type(layer) is nn.AdaptiveAvgPool2d and not _has_hooks(layer):
+            size = layer.output_size
+            side = size[0] if isinstance(size, tuple) and len({*size}) == 1 else size
+            if isinstance(side, int):
+                own: nn.Module = GlobalMean() if side == 1 else GridMean(side)
+                self._layers[f"mean_{node.name}"] = own
+                node.target = f"mean_{node.name}"
+        is_first = bool(node.args) and getattr(node.args[0], "op", "") == "placeholder"
+        if type(layer) is nn.Conv2d and is_first and PaddedConvolution.helps(layer):
+            self._layers[f"padded_{node.name}"] = PaddedConvolution(layer, is_biased=True)
+            node.target = f"padded_{node.name}"
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    """Whether somebody watches the layer, who would not be called."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+
+
+def _only_user(node: Node) -> Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None

@@ -1,0 +1,103 @@
+"""Fused batch-norms on a CUDA device: torch's values in float64, the same bits every time."""
+
+import copy
+
+import norm_cases
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+import renaissance as rn
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}
+SHAPES = [(3, 24, 7, 6), (8, 64, 57, 56), (4, 2048, 7, 7)]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_outputs_gradients_and_statistics_are_torchs_in_float64(shape, dtype):
+    for case in norm_cases.all_cases():
+        found = norm_cases.errors(case, dtype, "cuda", shape)
+        assert max(found.values()) < TOLERANCE[dtype], (norm_cases.name(case), found)
+
+
+def test_a_nan_is_seen_in_output_and_gradient():
+    norm = norm_cases.fused.Norm.of(nn.BatchNorm2d(8).cuda())
+    x = torch.randn(2, 8, 4, 4, device="cuda")
+    x[0, 3, 0, 0] = float("nan")
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+    y = norm_cases.fused.fused_norm(x, norm, relu=True)[0]
+    (g,) = torch.autograd.grad(y.sum(), x)
+    assert y[:, 3].isnan().all() and g[:, 3].isnan().all()
+    assert not y[:, :3].isnan().any() and not g[:, 4:].isnan().any()
+
+
+def task(model, fuse, **options):
+    x = torch.randint(0, 256, (64, 32, 32, 3), dtype=torch.uint8).numpy()
+    train = rn.Loader.from_arrays(
+        x, torch.arange(64).numpy() % 10, num_classes=10, batch_size=24, shuffle=True,
+        transforms=[rn.Normalize("cifar10")],
+    )  # fmt: skip
+    made = rn.Task(model, seed=5, **options).loss(rn.CrossEntropyLoss(label_smoothing=0.1))
+    made.optimizer(rn.SGD(lr=0.02, momentum=0.9)).data(train, train)
+    return made.compile(report="none", fuse=fuse)
+
+
+def resnet():
+    return torchvision.models.resnet18(num_classes=10)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "32-true"])
+def test_captured_equals_eager_bit_for_bit(precision):
+    hashes = []
+    for capture in ("auto", "off"):
+        model = resnet()
+        x = torch.randint(0, 256, (64, 32, 32, 3), generator=torch.Generator().manual_seed(1))
+        train = rn.Loader.from_arrays(
+            x.to(torch.uint8).numpy(), torch.arange(64).numpy() % 10, num_classes=10,
+            batch_size=24, shuffle=True, transforms=[rn.Normalize("cifar10")],
+        )  # fmt: skip
+        made = rn.Task(model, seed=5, precision=precision)
+        made.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.02, momentum=0.9))
+        made.data(train, train).ema(0.9).compile(report="none", capture=capture)
+        assert "20 batch-norms run together" in made.executor.fused
+        made.fit(epochs=4, verbose=0)
+        hashes.append(made.state_hash())
+        made.close()
+    assert hashes[0] == hashes[1]
+
+
+def test_a_run_with_fused_layers_follows_one_without():
+    losses = {}
+    for fuse in ("auto", "off"):
+        torch.manual_seed(0)
+        made = task(copy.deepcopy(resnet()), fuse, precision="32-true")
+        made.fit(epochs=3, verbose=0)
+        losses[fuse] = made.history.history["loss"] + made.history.history["val_loss"]
+        made.close()
+    assert losses["auto"] == pytest.approx(losses["off"], rel=2e-3)
+
+
+def test_vgg_biases_get_no_gradient_and_statistics_know_them():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(16 * 16 * 16, 10),
+    )  # fmt: skip
+    runs = {}
+    for fuse in ("auto", "off"):
+        torch.manual_seed(3)
+        made = task(copy.deepcopy(model), fuse, precision="32-true")
+        with torch.no_grad():
+            made.model[0].bias.fill_(3.0)
+        made.fit(epochs=1, verbose=0)
+        runs[fuse] = {k: v.clone().cpu() for k, v in made.state_dict().items()}
+        made.close()
+    for key, value in runs["off"].items():
+        torch.testing.assert_close(runs["auto"][key], value, rtol=2e-3, atol=2e-4, msg=key)

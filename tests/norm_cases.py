@@ -1,0 +1,119 @@
+"""Fused batch-norms against torch's layers in float64, on any device that runs the kernels.
+
+As a script, under TRITON_INTERPRET=1, it prints the errors of all cases on the CPU as JSON.
+"""
+
+import itertools
+import json
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from renaissance.nn import fused_norm as fused
+from renaissance.nn.fused_kernels import PLAIN, SECOND, SHORTCUT
+
+WINDOWS = {"3 by 2": (3, 2, 1), "2 by 2": (2, 2, 0), "3 by 3": (3, 3, 0)}
+USERS = ("one", "two", "evaluation")
+
+
+def all_cases():
+    """(form, relu, window, users)."""
+    plain = itertools.product((PLAIN, SHORTCUT, SECOND), (False, True), (None,), USERS)
+    return [*plain, *itertools.product((PLAIN,), (True,), WINDOWS, USERS)]
+
+
+def relative(found, expected):
+    """Norm of the difference over the norm of what is right; 0 where both are."""
+    difference = (found.detach().double() - expected.double()).norm()
+    return float(difference / expected.double().norm().clamp_min(1e-30))
+
+
+def pictures(shape, dtype, device, seed, shift=0.0):
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(shape, generator=generator) * 2 + shift
+    return values.to(device, dtype).contiguous(memory_format=torch.channels_last)
+
+
+def layers(channels, device):
+    """A batch-norm in float64 and the same tensors in float32 for the kernels."""
+    generator = torch.Generator().manual_seed(channels)
+    right = nn.BatchNorm2d(channels).double()
+    for tensor in (right.weight, right.bias, right.running_mean):
+        tensor.data.copy_(torch.randn(channels, generator=generator))
+    right.running_var.uniform_(0.5, 2.0, generator=generator)
+    ours = nn.BatchNorm2d(channels)
+    ours.load_state_dict({k: v.float() for k, v in right.state_dict().items()})
+    return right.to(device), ours.to(device)
+
+
+def run_right(x, other, right, form, relu, window, training, dtype):
+    first, second = right
+    first.train(training)
+    second.train(training)
+    z = first(x)
+    if form == SHORTCUT:
+        z = z + other
+    if form == SECOND:
+        z = z + second(other)
+    z = F.relu(z) if relu else z
+    if window is None:
+        return z
+    rounded = z + (z.to(dtype).double() - z).detach()  # which of two equal values is the largest
+    return F.max_pool2d(rounded, *WINDOWS[window])
+
+
+def errors(case, dtype, device, shape=(2, 16, 5, 4)):
+    """Relative errors by name: output, gradients, running statistics."""
+    form, relu, window, users = case
+    pairs = [layers(shape[1], device), layers(shape[1], device)]
+    right = [one for one, _ in pairs]
+    norms = [fused.Norm.of(ours) for _, ours in pairs]
+    x = pictures(shape, dtype, device, 1, shift=5.0).requires_grad_()
+    other = pictures(shape, dtype, device, 2).requires_grad_()
+    xd, od = x.detach().double().requires_grad_(), other.detach().double().requires_grad_()
+    expected = run_right(xd, od, right, form, relu, window, users != "evaluation", dtype)
+    added = (other if form else None, norms[1] if form == SECOND else None)
+    square = None if window is None else fused.Window(*WINDOWS[window])
+    if users == "evaluation":
+        with torch.no_grad():
+            found = fused.evaluated_norm(x, norms[0], *added, relu=relu, window=square)
+        return {"output": relative(found, expected)}
+    outputs = fused.fused_norm(x, norms[0], *added, relu=relu, window=square)
+    gradients = [pictures(expected.shape, dtype, device, 3 + i) for i in range(2)]
+    count = 2 if users == "two" else 1
+    mine = {"x": x, "weight": norms[0].weight, "bias": norms[0].bias}
+    theirs = {"x": xd, "weight": right[0].weight, "bias": right[0].bias}
+    if form:
+        mine["other"], theirs["other"] = other, od
+    if form == SECOND:
+        mine |= {"weight2": norms[1].weight, "bias2": norms[1].bias}
+        theirs |= {"weight2": right[1].weight, "bias2": right[1].bias}
+    got = torch.autograd.grad(outputs[:count], list(mine.values()), gradients[:count])
+    want = torch.autograd.grad(
+        expected, list(theirs.values()), sum(g.double() for g in gradients[:count])
+    )
+    found = {name: relative(a, b) for name, a, b in zip(mine, got, want)}
+    found["output"] = relative(outputs[0], expected)
+    found["mean"] = relative(norms[0].running_mean, right[0].running_mean)
+    found["variance"] = relative(norms[0].running_var, right[0].running_var)
+    return found
+
+
+def name(case):
+    form, relu, window, users = case
+    return f"{('plain', 'shortcut', 'second')[form]} relu={relu} pool={window} {users}"
+
+
+if __name__ == "__main__":
+    fused.SUMS, fused.WHOLE = fused.Tiles(16, 8, programs=4), fused.Tiles(16, 8)
+    print(  # noqa: T201 - its answer
+        json.dumps(
+            {
+                f"{name(case)} {dtype}": errors(case, dtype, "cpu")
+                for dtype in (torch.float32, torch.bfloat16)
+                for case in all_cases()
+                if dtype == torch.float32 or case[-1] == "two"
+            }
+        )
+    )

@@ -1,0 +1,155 @@
+"""Fused batch-norm: the kernels in Triton's interpreter, and what of a network is fused."""
+
+import copy
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from renaissance import models
+from renaissance.nn.fused_layers import FusedNorm, PaddedConvolution
+from renaissance.nn.fusion import Fusion
+from renaissance.nn.patterns import fuse
+
+pytest.importorskip("triton")
+
+TOLERANCE = {"torch.float32": 1e-6, "torch.bfloat16": 8e-3}  # bf16: half a unit in 8 bits is 4e-3
+
+
+@pytest.fixture(scope="module")
+def interpreted():
+    """Relative errors of every case, by name; the interpreter needs a process of its own."""
+    place = pathlib.Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(place / "norm_cases.py")],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.timeout(300)
+def test_outputs_gradients_and_statistics_are_torchs_in_float64(interpreted):
+    assert len(interpreted) == 36
+    for name, errors in interpreted.items():
+        limit = TOLERANCE[name.rsplit(" ", 1)[1]]
+        assert max(errors.values()) < limit, (name, errors)
+
+
+def twins(module):
+    """The fused forward of a module, the module, and an equal one left alone."""
+    plain = copy.deepcopy(module)
+    found = fuse(module)
+    assert isinstance(found, Fusion), found
+    return found, module, plain
+
+
+BLOCKS = {
+    "resnet18": (lambda: torchvision.models.resnet18(num_classes=10), 32, 20),
+    "resnet50": (lambda: models.resnet50(num_classes=10), 32, 53),
+    "vgg": (lambda: models.vgg11_bn(num_classes=10, head="cifar"), 32, 8),
+    "seq": (
+        lambda: models.seq(
+            "conv 16 3, bn, relu, maxpool 2, conv 24 3, bn, mean, flatten, linear 10",
+            input_shape=(3, 8, 8),
+        ),
+        8,
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_rewritten_forward_is_the_modules(name):
+    make, side, norms = BLOCKS[name]
+    torch.manual_seed(0)
+    found, module, plain = twins(make())
+    assert found.text == f"{norms} batch-norms run together with what follows them"
+    assert found.last is not None and found.last.out_features == 10
+    x = torch.randn(4, 3, side, side)
+    for training in (True, False):
+        module.train(training)
+        plain.train(training)
+        torch.testing.assert_close(found.forward(x), plain(x), rtol=1e-4, atol=1e-4)
+    assert module.state_dict().keys() == plain.state_dict().keys()
+    for (key, mine), theirs in zip(module.state_dict().items(), plain.state_dict().values()):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5, msg=key)
+
+
+class Strange(nn.Module):
+    """A block in which an addition changes what somebody else reads."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.conv, self.bn = nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        x = self.conv(x)
+        y = self.bn(x)
+        if self.kind == "in place":
+            x += y
+            return torch.relu(x).flatten(1) + x.flatten(1)
+        if self.kind == "twice":
+            return (torch.relu(y) + y).flatten(1)
+        if self.kind == "branch" and x.sum() > 0:
+            return y
+        return torch.tanh(y)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("in place", "add"),
+        ("twice", "relu"),
+        ("branch", "torch.fx cannot follow forward"),
+        ("tanh", "tanh"),
+    ],
+)
+def test_what_is_not_recognised_is_left_alone(kind, reason):
+    found = fuse(Strange(kind))
+    assert isinstance(found, str) and found.startswith("not fused: ") and reason in found
+
+
+def test_a_network_without_batch_norm_is_not_spoken_of():
+    assert fuse(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten())) == ""
+
+
+def test_a_watched_batch_norm_is_left_alone():
+    block = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+    assert isinstance(fuse(block), Fusion)
+    block[1].register_forward_hook(lambda *_: None)
+    assert fuse(block) == ""
+
+
+def test_fusing_leaves_modes_as_they_were():
+    block = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+    block[1].eval()
+    fuse(block)
+    assert block.training and not block[1].training
+
+
+def test_a_frozen_batch_norm_behind_a_bias_sees_the_bias():
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU())
+    found, module, plain = twins(block)
+    module[1].eval()
+    plain[1].eval()
+    x = torch.randn(2, 8, 4, 4)
+    torch.testing.assert_close(found.forward(x), plain(x))
+
+
+def test_texts():
+    layer = FusedNorm(nn.BatchNorm2d(8), relu=True, pool=nn.MaxPool2d(2))
+    assert "relu" in str(layer) and "MaxPool2d" in str(layer)
+    assert "Conv2d(3, 8" in str(PaddedConvolution(nn.Conv2d(3, 8, 3), is_biased=True))
