@@ -3,8 +3,8 @@
     python benchmarks/bench_norm.py [--sweep]
 
 For the shapes of ResNet-50 at batch 256 in bfloat16: microseconds of each pass and the share of a
-device copy's bandwidth that its bytes reach, beside torch's own layers, eager and compiled. `--sweep`
-times other tiles instead (about a minute).
+device copy's bandwidth that its bytes reach, beside torch's own layers, eager and compiled.
+`--sweep` times other tiles instead (about a minute).
 """
 
 import argparse
