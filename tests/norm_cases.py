@@ -12,6 +12,7 @@ from torch import nn
 
 from renaissance.nn import fused_norm as fused
 from renaissance.nn.fused_kernels import PLAIN, SECOND, SHORTCUT
+from renaissance.nn.fused_layers import FusedConvolution
 
 WINDOWS = {"3 by 2": (3, 2, 1), "2 by 2": (2, 2, 0), "3 by 3": (3, 3, 0)}
 USERS = ("one", "two", "evaluation")
@@ -47,7 +48,7 @@ def layers(channels, device):
     return right.to(device), ours.to(device)
 
 
-def run_right(x, other, right, form, relu, window, training, dtype):
+def run_right(x, other, right, form, relu, window, training):
     first, second = right
     first.train(training)
     second.train(training)
@@ -57,10 +58,7 @@ def run_right(x, other, right, form, relu, window, training, dtype):
     if form == SECOND:
         z = z + second(other)
     z = F.relu(z) if relu else z
-    if window is None:
-        return z
-    rounded = z + (z.to(dtype).double() - z).detach()  # which of two equal values is the largest
-    return F.max_pool2d(rounded, *WINDOWS[window])
+    return z if window is None else F.max_pool2d(z, *WINDOWS[window])
 
 
 def errors(case, dtype, device, shape=(2, 16, 5, 4)):
@@ -72,7 +70,7 @@ def errors(case, dtype, device, shape=(2, 16, 5, 4)):
     x = pictures(shape, dtype, device, 1, shift=5.0).requires_grad_()
     other = pictures(shape, dtype, device, 2).requires_grad_()
     xd, od = x.detach().double().requires_grad_(), other.detach().double().requires_grad_()
-    expected = run_right(xd, od, right, form, relu, window, users != "evaluation", dtype)
+    expected = run_right(xd, od, right, form, relu, window, users != "evaluation")
     added = (other if form else None, norms[1] if form == SECOND else None)
     square = None if window is None else fused.Window(*WINDOWS[window])
     if users == "evaluation":
@@ -100,20 +98,47 @@ def errors(case, dtype, device, shape=(2, 16, 5, 4)):
     return found
 
 
+#: Side, stride and padding of a first convolution, and channels of the pictures.
+CONVOLUTIONS = [(7, 2, 3, 3), (3, 1, 1, 3), (3, 2, 1, 1), (5, 2, 0, 4)]
+
+
+def convolution_errors(sizes, dtype, device, sides=(10, 12)):
+    """Relative errors of output and gradients of a first convolution in another form."""
+    side, stride, padding, few = sizes
+    layer = nn.Conv2d(few, 8, side, stride, padding).to(device, dtype)
+    layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
+    x = pictures((2, few, *sides), dtype, device, 7)
+    ours = FusedConvolution(layer, is_biased=True, is_first=True)
+    form = ours._padded if stride == 1 else ours._squared
+    found = form(x, layer, layer.bias)
+    tensors = [layer.weight.double(), layer.bias.double()]
+    expected = F.conv2d(x.double(), *tensors, stride, padding)
+    g = pictures(expected.shape, dtype, device, 8)
+    got = torch.autograd.grad(found, [layer.weight, layer.bias], g)
+    want = torch.autograd.grad(expected, tensors, g.double())
+    return {
+        "output": relative(found, expected),
+        "weight": relative(got[0], want[0]),
+        "bias": relative(got[1], want[1]),
+    }
+
+
 def name(case):
     form, relu, window, users = case
     return f"{('plain', 'shortcut', 'second')[form]} relu={relu} pool={window} {users}"
 
 
 if __name__ == "__main__":
-    fused.SUMS, fused.WHOLE = fused.Tiles(16, 8, programs=4), fused.Tiles(16, 8)
-    print(  # noqa: T201 - its answer
-        json.dumps(
-            {
-                f"{name(case)} {dtype}": errors(case, dtype, "cpu")
-                for dtype in (torch.float32, torch.bfloat16)
-                for case in all_cases()
-                if dtype == torch.float32 or case[-1] == "two"
-            }
+    fused.SUMS = fused.STATISTICS = fused.Tiles(16, 8, programs=4)
+    fused.WHOLE = fused.Tiles(16, 8)
+    answer = {
+        f"{name(case)} {dtype}": errors(case, dtype, "cpu")
+        for dtype in (torch.float32, torch.bfloat16)
+        for case in all_cases()
+        if dtype == torch.float32 or case[-1] == "two"
+    }
+    for sizes in CONVOLUTIONS:
+        answer[f"convolution {sizes} torch.float32"] = convolution_errors(
+            sizes, torch.float32, "cpu"
         )
-    )
+    print(json.dumps(answer))  # noqa: T201

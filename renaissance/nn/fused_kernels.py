@@ -24,9 +24,9 @@ import triton.language as tl
 
 #: Forms of the addend: none, a tensor, a tensor with a batch-norm of its own.
 PLAIN, SHORTCUT, SECOND = 0, 1, 2
-#: How backward knows where the ReLU let pass: no ReLU, from the input, from kept bits, from a pool.
+#: How backward knows where the ReLU let pass: no ReLU, from the input, from kept bits, or from the
+#: input behind a pool, which has kept what it chose.
 OPEN, AGAIN, BITS, POOLED = 0, 1, 2, 3
-_NOTHING: Any = tl.constexpr(255)  # a window of the pool whose largest value the ReLU has cut
 
 #: Sizes whose values must not lead to kernels of their own; C's may, for the width of loads.
 _SIZES = ["M", "H", "W", "OH", "OW", "parts", "ROWS", "channel_blocks"]
@@ -153,21 +153,23 @@ def norm_apply(
 
 @_kernel
 def norm_pool(
-    x, mean, spread, weight, bias, eps, y, chosen, M, C, H, W, OH, OW, channel_blocks,
+    x, mean, spread, weight, bias, eps, y, chosen, picked, M, C, H, W, OH, OW, channel_blocks,
     K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, KEEP: tl.constexpr,
     EVALUATE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Largest relu(normalised) of each window: y (M, C), and its place in the window, row-major.
+    """Largest relu(normalised) of each window: y (M, C), its place in the window, row-major, and x.
 
-    As torch chooses, of equal values the first, and a NaN before all; 255 where the ReLU has cut.
+    Normalising keeps or turns the order of a channel's values, so that the extreme is sought in x;
+    of equal values the first, and a NaN before all, as torch chooses.
     """
     row = tl.program_id(0) // channel_blocks * BM
     rows, c, at, inside = _tile(M, C, row, channel_blocks, BM, BC)
-    center, shift = _channel(mean, c, C), _channel(bias, c, C)
     scale = _scale(spread, weight, c, C, eps, EVALUATE)
+    sign = tl.where(scale > 0.0, 1.0, tl.where(scale < 0.0, -1.0, 0.0))
     picture, place = rows // (OH * OW), rows % (OH * OW)
     top, left = place // OW * S - PAD, place % OW * S - PAD
     best = tl.full((BM, BC), float("-inf"), tl.float32)
+    value = tl.zeros((BM, BC), tl.float32)
     where = tl.full((BM, BC), 0, tl.int32)
     for i in tl.static_range(K):
         for j in tl.static_range(K):
@@ -175,15 +177,17 @@ def norm_pool(
             exists = (h >= 0) & (h < H) & (w >= 0) & (w < W) & (rows < M)
             source = ((picture * H + h) * W + w).to(tl.int64)[:, None] * C + c[None, :]
             valid = exists[:, None] & (c[None, :] < C)
-            value = tl.load(x + source, mask=valid, other=0.0).to(tl.float32)
-            z = ((value - center) * scale + shift).to(y.dtype.element_ty).to(tl.float32)
-            better = valid & ((z > best) | (z != z))
-            best = tl.where(better, z, best)
+            one = tl.load(x + source, mask=valid, other=0.0).to(tl.float32)
+            turned = one * sign
+            better = valid & ((turned > best) | (turned != turned))
+            best = tl.where(better, turned, best)
+            value = tl.where(better, one, value)
             where = tl.where(better, i * K + j, where)
-    is_cut = best <= 0.0
-    tl.store(y + at, tl.where(is_cut, 0.0, best).to(y.dtype.element_ty), mask=inside)
+    z = (value - _channel(mean, c, C)) * scale + _channel(bias, c, C)
+    tl.store(y + at, tl.where(z <= 0.0, 0.0, z).to(y.dtype.element_ty), mask=inside)
     if KEEP:
-        tl.store(chosen + at, tl.where(is_cut, _NOTHING, where).to(tl.uint8), mask=inside)
+        tl.store(chosen + at, where.to(tl.uint8), mask=inside)
+        tl.store(picked + at, value.to(picked.dtype.element_ty), mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -200,7 +204,7 @@ def _unpooled(
     g, g2, chosen, rows, c, M, C, H, W, OH, OW, TWO: tl.constexpr,
     K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Gradient before pool and ReLU: of every window over this place that has chosen it."""
+    """Gradient before the pool: of every window over this place that has chosen it."""
     picture, place = rows // (H * W), rows % (H * W)
     h, w = place // W + PAD, place % W + PAD
     total = tl.zeros((BM, BC), tl.float32)
@@ -230,7 +234,7 @@ def _gradient(
         found = _unpooled(g, g2, bits, rows, c, M, C, H, W, OH, OW, TWO, K, S, PAD, BM, BC)
     else:
         found = _arriving(g, g2, at, inside, TWO)
-    if MASK == 1:
+    if MASK == 1 or MASK == 3:
         scale = _scale(rstd, weight, c, C, 0.0, False)
         found = tl.where(centred * scale + _channel(bias, c, C) <= 0.0, 0.0, found)
     if MASK == 2:
@@ -246,13 +250,14 @@ def _gradient(
 @_kernel
 def norm_reduce(
     g, g2, x, mean, rstd, weight, bias, bits, passed, other, mean2, partials,
-    M, C, H, W, OH, OW, parts, ROWS, channel_blocks,
+    M, C, parts, ROWS, channel_blocks,
     FORM: tl.constexpr, MASK: tl.constexpr, TWO: tl.constexpr,
-    K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Sums of g, g * (x - mean) and, with a second norm, g * (other - mean2): (2 or 3, parts, C).
 
-    With a shortcut the masked gradient is stored: it is the shortcut's.
+    With a shortcut the masked gradient is stored: it is the shortcut's. Behind a pool the sums run
+    over what it has chosen.
     """
     part = tl.program_id(0) // channel_blocks
     total = tl.zeros((BM, BC), tl.float32)
@@ -261,8 +266,8 @@ def norm_reduce(
     for start in range(0, ROWS, BM):
         rows, c, at, inside = _tile(M, C, part * ROWS + start, channel_blocks, BM, BC)
         found, centred = _gradient(
-            g, g2, x, mean, rstd, weight, bias, bits, rows, c, at, inside, M, C, H, W, OH, OW,
-            MASK, TWO, K, S, PAD, channel_blocks, BM, BC,
+            g, g2, x, mean, rstd, weight, bias, bits, rows, c, at, inside, M, C, 1, 1, 1, 1,
+            MASK, TWO, 1, 1, 0, channel_blocks, BM, BC,
         )  # fmt: skip
         if FORM == 1:
             rounded = found.to(passed.dtype.element_ty)
@@ -327,3 +332,28 @@ def norm_gradient(
         value = _channel(factors2, c, C) * found + _channel(factors2 + C, c, C) * second
         value += _channel(factors2 + 2 * C, c, C)
         tl.store(gx2 + at, value.to(gx2.dtype.element_ty), mask=inside)
+
+
+@_kernel
+def spread_channels(
+    x, y, M, H, W, OH, OW,
+    BLOCK: tl.constexpr, SHIFT: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr,
+    BM: tl.constexpr,
+):  # fmt: skip
+    """Squares of pixels as channels: y (M, WIDE) of pictures (H, W, CHANNELS), zeros beside.
+
+    Channel (dy * BLOCK + dx) * CHANNELS + k of place (i, j) is channel k of the pixel
+    (i * BLOCK + dy - SHIFT, j * BLOCK + dx - SHIFT).
+    """
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    c = tl.arange(0, WIDE)
+    picture, place = rows // (OH * OW), rows % (OH * OW)
+    square, k = c // CHANNELS, c % CHANNELS
+    h = (place // OW * BLOCK - SHIFT)[:, None] + (square // BLOCK)[None, :]
+    w = (place % OW * BLOCK - SHIFT)[:, None] + (square % BLOCK)[None, :]
+    exists = (h >= 0) & (h < H) & (w >= 0) & (w < W) & (rows < M)[:, None]
+    exists = exists & (square < BLOCK * BLOCK)[None, :]
+    source = ((picture[:, None] * H + h) * W + w).to(tl.int64) * CHANNELS + k[None, :]
+    value = tl.load(x + source, mask=exists, other=0.0)
+    at = rows[:, None].to(tl.int64) * WIDE + c[None, :]
+    tl.store(y + at, value, mask=(rows < M)[:, None])

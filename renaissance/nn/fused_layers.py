@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-PADDED = 8  #: Channels in a first convolution: what tensor cores take in one 16-byte read.
+_FEW, _WIDE = 4, 8  # channels of a picture, and what tensor cores take in one 16-byte read
 
 
 class FusedNorm(nn.Module):
@@ -85,32 +87,99 @@ class FusedNorm(nn.Module):
         return ", ".join(str(part) for part in parts if part)
 
 
-class PaddedConvolution(nn.Module):
-    """A convolution over pictures of few channels as one over `PADDED`, the others being zero.
+class FusedConvolution(nn.Module):
+    """A convolution without its bias, or over pictures of few channels.
+
+    Tensor cores read at least 8 channels. With stride 2 every square of 2x2 pixels becomes one
+    pixel of four times the channels, and the kernel one of half the side; else the channels are
+    padded with zeros. The sums are the same.
 
     Args:
-        convolution: Its weight is used; it stays where it is.
+        convolution: Its tensors are used; it stays where it is.
         is_biased: Whether its bias is added.
+        is_first: Whether it reads the pictures, which need no gradient.
+
+    Shape: as the convolution's.
     """
 
-    def __init__(self, convolution: nn.Conv2d, *, is_biased: bool) -> None:
+    def __init__(self, convolution: nn.Conv2d, *, is_biased: bool, is_first: bool) -> None:
         super().__init__()
         self._convolution, self.is_biased = (convolution,), is_biased
-        self._missing = PADDED - convolution.in_channels if self.helps(convolution) else 0
+        self._is_spread = is_first and self.has_few(convolution)
 
     @staticmethod
-    def helps(convolution: nn.Conv2d) -> bool:
-        """Whether it has fewer channels than tensor cores read at once, and can be padded."""
-        return convolution.groups == 1 and convolution.in_channels < PADDED
+    def has_few(convolution: nn.Conv2d) -> bool:
+        """Whether it has too few channels, and a form that can be written otherwise."""
+        side, padding = convolution.kernel_size[0], convolution.padding
+        return (
+            convolution.groups == 1
+            and convolution.in_channels <= _FEW
+            and convolution.kernel_size == (side, side)
+            and side % 2 == 1
+            and isinstance(padding, tuple)
+            and padding[0] == padding[1]
+            and convolution.padding_mode == "zeros"
+            and convolution.dilation == (1, 1)
+            and convolution.stride in ((1, 1), (2, 2))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         (convolution,) = self._convolution
-        weight = convolution.weight
-        if self._missing and x.is_cuda and x.dtype in (torch.float16, torch.bfloat16):
-            pad = (0, 0, 0, 0, 0, self._missing)
-            x, weight = F.pad(x, pad), F.pad(weight, pad)
         bias = convolution.bias if self.is_biased else None
-        return convolution._conv_forward(x, weight, bias)
+        is_narrow = x.dtype in (torch.float16, torch.bfloat16) and not x.requires_grad
+        if not (self._is_spread and x.is_cuda and is_narrow):
+            return convolution._conv_forward(x, convolution.weight, bias)
+        if convolution.stride == (1, 1):
+            return self._padded(x, convolution, bias)
+        return self._squared(x, convolution, bias)
+
+    def _padded(self, x: Tensor, convolution: nn.Conv2d, bias: Tensor | None) -> Tensor:
+        from renaissance.nn.fused_norm import spread_channels
+
+        wide = spread_channels(x, 1, 0, x.shape[2:], _WIDE)
+        weight = F.pad(convolution.weight, (0, 0, 0, 0, 0, _WIDE - x.shape[1]))
+        return F.conv2d(wide, weight, bias, 1, convolution.padding)
+
+    def _squared(self, x: Tensor, convolution: nn.Conv2d, bias: Tensor | None) -> Tensor:
+        """A tap of zeros in front makes the kernel's side even: 2 taps of pixels are 1 of squares.
+
+        Output o reads pixels 2 o - padding up to 2 o - padding + side - 1; with the tap in front
+        they are squares o up to o + (side + 1) / 2 - 1, counted from pixel -(padding + 1).
+        """
+        from renaissance.nn.fused_norm import spread_channels
+
+        side, padding = convolution.kernel_size[0], int(convolution.padding[0])
+        taps, few = (side + 1) // 2, x.shape[1]
+        wide = -(-4 * few // 8) * 8
+        sides = [(n + 2 * padding - side) // 2 + taps for n in x.shape[2:]]
+        squares = spread_channels(x, 2, padding + 1, sides, wide)
+        weight = F.pad(convolution.weight, (1, 0, 1, 0)).unflatten(3, (taps, 2))
+        weight = weight.unflatten(2, (taps, 2)).permute(0, 3, 5, 1, 2, 4).flatten(1, 3)
+        weight = F.pad(weight, (0, 0, 0, 0, 0, wide - 4 * few))
+        return F.conv2d(squares, weight.contiguous(memory_format=torch.channels_last), bias)
 
     def extra_repr(self) -> str:
         return str(self._convolution[0])
+
+
+class FusedMean(nn.Module):
+    """The mean over height and width; backward is channels-last like everything around it.
+
+    Shape: (N, C, H, W) -> (N, C, 1, 1).
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = _Mean.apply(x)  # type: ignore[no-untyped-call]
+        return result
+
+
+class _Mean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.shape = x.shape
+        return x.mean((-2, -1), keepdim=True)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        share = g / (ctx.shape[2] * ctx.shape[3])
+        return share.expand(ctx.shape).contiguous(memory_format=torch.channels_last)

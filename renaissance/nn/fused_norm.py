@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,9 +26,10 @@ class Tiles:
 
 
 #: As measured on an H200 (benchmarks/bench_norm.py).
+STATISTICS = Tiles(32, 64, warps=4)
 SUMS = Tiles(64, 64, warps=4)
 WHOLE = Tiles(64, 64, warps=4)
-_FINISH = {"BP": 128, "BC": 8, "num_warps": 4}
+_FINISH = {"BP": 512, "BC": 8, "num_warps": 8}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,12 +106,12 @@ class _Sizes:
 
 def _statistics(x: Tensor, norm: Norm, sizes: _Sizes) -> tuple[Tensor, Tensor]:
     """Mean and 1 / standard deviation of each channel; running statistics move."""
-    grid, across, parts, rows = sizes.sums(SUMS)
+    grid, across, parts, rows = sizes.sums(STATISTICS)
     partials = x.new_empty(2, parts, sizes.C, dtype=torch.float32)
     mean, rstd = x.new_empty(2, sizes.C, dtype=torch.float32).unbind()
     kernels.norm_statistics[grid](
         x, partials, sizes.M, sizes.C, parts, rows, across,
-        BM=SUMS.rows, BC=SUMS.channels, num_warps=SUMS.warps,
+        BM=STATISTICS.rows, BC=STATISTICS.channels, num_warps=STATISTICS.warps,
     )  # fmt: skip
     kernels.norm_finish[(triton.cdiv(sizes.C, _FINISH["BC"]),)](
         x, partials, mean, rstd, norm.running_mean, norm.running_var,
@@ -149,21 +151,22 @@ def _apply(
 
 def _pool(
     x: Tensor, norm: Norm, found: _Statistics, window: Window, *, keep: bool, evaluate: bool
-) -> tuple[Tensor, Tensor]:
-    """The pooled output, and which place of its window each element comes from."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The pooled output, which place of its window each element comes from, and what x is there."""
     n, c, h, w = x.shape
     shape = (n, c, window.after(h), window.after(w))
     y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     sizes = _Sizes.of(y)
     grid, across = sizes.whole(WHOLE)
     chosen = torch.empty_like(y, dtype=torch.uint8) if keep else x.new_empty(1, dtype=torch.uint8)
+    picked = torch.empty_like(y) if keep else y
     kernels.norm_pool[grid](
-        x, found.mean, found.spread, norm.weight, norm.bias, norm.eps, y, chosen,
+        x, found.mean, found.spread, norm.weight, norm.bias, norm.eps, y, chosen, picked,
         sizes.M, c, h, w, sizes.H, sizes.W, across,
         K=window.side, S=window.stride, PAD=window.padding, KEEP=keep, EVALUATE=evaluate,
         BM=WHOLE.rows, BC=WHOLE.channels, num_warps=WHOLE.warps,
     )  # fmt: skip
-    return y, chosen
+    return y, chosen, picked
 
 
 def _channels_last(x: Tensor) -> Tensor:
@@ -186,8 +189,9 @@ class _FusedNorm(torch.autograd.Function):
         if norm2 is not None:
             assert other is not None
             found2 = _Statistics(*_statistics(other, norm2, _Sizes.of(other)))
+        picked = None
         if window is not None:
-            y, kept = _pool(x, norm, found, window, keep=True, evaluate=False)
+            y, kept, picked = _pool(x, norm, found, window, keep=True, evaluate=False)
             ctx.mask = POOLED
         else:
             keep = relu and other is not None
@@ -196,25 +200,22 @@ class _FusedNorm(torch.autograd.Function):
             )
             ctx.mask = BITS if keep else AGAIN if relu else OPEN
         ctx.form = PLAIN if other is None else SHORTCUT if norm2 is None else SECOND
-        ctx.window, ctx.pooled = window, tuple(y.shape[2:])
+        ctx.window = window
         second = (None, None, None, None)
         if norm2 is not None and found2 is not None:
             second = (other, weight2, found2.mean, found2.spread)  # type: ignore[assignment]
-        ctx.save_for_backward(x, weight, bias, kept, found.mean, found.spread, *second)
+        ctx.save_for_backward(x, weight, bias, kept, found.mean, found.spread, *second, picked)
         ctx.set_materialize_grads(False)
         return y, y.detach()
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, g: Tensor | None, g2: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, weight, bias, kept, mean, rstd, other, weight2, mean2, rstd2 = ctx.saved_tensors
         g, g2 = (g2, None) if g is None else (g, g2)
         if g is None:
             return (None,) * 10
         users = [_channels_last(one) for one in (g, g2) if one is not None]
-        return _Backward(ctx, x, weight, bias, kept, mean, rstd, other, weight2, mean2, rstd2).run(
-            users
-        )
+        return _Backward(ctx, *ctx.saved_tensors).run(users)
 
 
 @dataclasses.dataclass
@@ -232,6 +233,7 @@ class _Backward:
     weight2: Tensor | None
     mean2: Tensor | None
     rstd2: Tensor | None
+    picked: Tensor | None
 
     def run(self, users: list[Tensor]) -> tuple[Tensor | None, ...]:
         """Gradients of `_FusedNorm.forward`'s arguments."""
@@ -239,7 +241,7 @@ class _Backward:
         sizes = _Sizes.of(x)
         is_second = ctx.form == SECOND
         passed = torch.empty_like(x) if ctx.form == SHORTCUT else x
-        partials, parts = self._reduce(users, sizes, passed)
+        partials, parts = self._reduce(users, passed)
         gw, gb, factors = self._factors(partials, parts, sizes, self.rstd, self.weight, 1)
         gw2 = gb2 = factors2 = None
         if is_second:
@@ -251,28 +253,33 @@ class _Backward:
         if ctx.form == SHORTCUT:
             users, mask = [passed], OPEN
         grid, across = sizes.whole(WHOLE)
+        window = ctx.window or Window(1, 1, 0)
         kernels.norm_gradient[grid](
             users[0], users[-1], x, self.mean, self.rstd, self.weight, self.bias, self.kept,
             factors, gx, self.other if is_second else x, self.mean2 if is_second else self.mean,
-            factors2 if is_second else factors, gx2, *self._extents(sizes), across,
-            FORM=ctx.form, MASK=mask, TWO=len(users) == 2, **self._window(),
+            factors2 if is_second else factors, gx2, sizes.M, sizes.C, sizes.H, sizes.W,
+            window.after(sizes.H), window.after(sizes.W), across,
+            FORM=ctx.form, MASK=mask, TWO=len(users) == 2,
+            K=window.side, S=window.stride, PAD=window.padding,
             BM=WHOLE.rows, BC=WHOLE.channels, num_warps=WHOLE.warps,
         )  # fmt: skip
         towards = gx2 if is_second else passed if ctx.form == SHORTCUT else None
         return gx, gw, gb, towards, gw2, gb2, None, None, None, None
 
-    def _reduce(self, users: list[Tensor], sizes: _Sizes, passed: Tensor) -> tuple[Tensor, int]:
-        """Partial sums, and how many of each."""
+    def _reduce(self, users: list[Tensor], passed: Tensor) -> tuple[Tensor, int]:
+        """Partial sums, and how many of each; behind a pool, of what it has chosen."""
         ctx = self.ctx
         is_second = ctx.form == SECOND
+        x, mask = (self.x, ctx.mask) if self.picked is None else (self.picked, AGAIN)
+        sizes = _Sizes.of(x)
         grid, across, parts, rows = sizes.sums(SUMS)
-        partials = self.x.new_empty(3 if is_second else 2, parts, sizes.C, dtype=torch.float32)
+        partials = x.new_empty(3 if is_second else 2, parts, sizes.C, dtype=torch.float32)
         kernels.norm_reduce[grid](
-            users[0], users[-1], self.x, self.mean, self.rstd, self.weight, self.bias, self.kept,
-            passed, self.other if is_second else self.x,
-            self.mean2 if is_second else self.mean, partials, *self._extents(sizes),
-            parts, rows, across, FORM=ctx.form, MASK=ctx.mask, TWO=len(users) == 2,
-            **self._window(), BM=SUMS.rows, BC=SUMS.channels, num_warps=SUMS.warps,
+            users[0], users[-1], x, self.mean, self.rstd, self.weight, self.bias, self.kept,
+            passed, self.other if is_second else x, self.mean2 if is_second else self.mean,
+            partials, sizes.M, sizes.C, parts, rows, across,
+            FORM=ctx.form, MASK=mask, TWO=len(users) == 2,
+            BM=SUMS.rows, BC=SUMS.channels, num_warps=SUMS.warps,
         )  # fmt: skip
         return partials, parts
 
@@ -287,13 +294,6 @@ class _Backward:
             WHICH=which, **_FINISH,
         )  # fmt: skip
         return gw, gb, factors
-
-    def _extents(self, sizes: _Sizes) -> tuple[int, ...]:
-        return sizes.M, sizes.C, sizes.H, sizes.W, *self.ctx.pooled
-
-    def _window(self) -> dict[str, int]:
-        window = self.ctx.window or Window(1, 1, 0)
-        return {"K": window.side, "S": window.stride, "PAD": window.padding}
 
 
 def fused_norm(
@@ -334,3 +334,29 @@ def evaluated_norm(
     other = None if other is None else _channels_last(other)
     found2 = None if norm2 is None else _Statistics(norm2.running_mean, norm2.running_var)
     return _apply(x, norm, found, other, norm2, found2, relu=relu, keep=False, evaluate=True)[0]
+
+
+def spread_channels(x: Tensor, block: int, shift: int, sides: Sequence[int], wide: int) -> Tensor:
+    """Squares of pixels as channels: (N, C, H, W) -> (N, wide, *sides), channels-last.
+
+    Channel (dy * block + dx) * C + k of place (i, j) is channel k of pixel (block * i + dy - shift,
+    block * j + dx - shift); zeros outside and in further channels. Not differentiable.
+
+    Args:
+        x: On CUDA.
+        block: Side of the squares.
+        shift: By how much the first square begins before the picture.
+        sides: Places in height and width.
+        wide: Channels of the result, a power of two of at least block * block * C.
+    """
+    x = _channels_last(x)
+    n, c, h, w = x.shape
+    y = torch.empty(
+        (n, wide, *sides), dtype=x.dtype, device=x.device, memory_format=torch.channels_last
+    )
+    rows = n * sides[0] * sides[1]
+    kernels.spread_channels[(triton.cdiv(rows, 256),)](
+        x, y, rows, h, w, sides[0], sides[1],
+        BLOCK=block, SHIFT=shift, CHANNELS=c, WIDE=wide, BM=256, num_warps=4,
+    )  # fmt: skip
+    return y

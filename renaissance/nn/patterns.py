@@ -18,12 +18,12 @@ from torch import Tensor, fx, nn
 from torch.fx.node import Node
 
 from renaissance.nn.dropout import Dropout
-from renaissance.nn.fused_layers import FusedNorm, PaddedConvolution
+from renaissance.nn.fused_layers import FusedConvolution, FusedMean, FusedNorm
 from renaissance.nn.fusion import Fusion
 from renaissance.nn.pooling import GlobalMean, GridMean
 
 #: What may stand beside fused layers: nothing that passes over large activations once more.
-_MODULES = (nn.Linear, nn.Identity, nn.Flatten, Dropout, GlobalMean, GridMean)
+_MODULES = (nn.Linear, nn.Identity, nn.Flatten, Dropout, FusedMean, GridMean)
 _FUNCTIONS = (torch.flatten, torch.mean, operator.getitem, getattr)
 _METHODS = ("flatten", "mean", "view", "reshape", "size", "squeeze")
 _RELUS = (F.relu, torch.relu, torch.relu_)
@@ -129,8 +129,10 @@ class _Rewriting:
             return ""
         stranger = next((n for n in self._graph.nodes if not self._is_known(n)), None)
         if stranger is not None:
-            what = type(self._layer(stranger)).__name__ if stranger.op == "call_module" else ""
-            return f"not fused: {what or stranger.target} ({stranger.name}) is better compiled"
+            layer = self._layer(stranger)
+            target = getattr(stranger.target, "__name__", stranger.target)
+            what = target if layer is None else type(layer).__name__
+            return f"not fused: {what} ({stranger.name}) is better compiled"
         self._graph.lint()
         return None
 
@@ -188,7 +190,7 @@ class _Rewriting:
         if self._is_relu(node):
             return isinstance(self._layer(node.all_input_nodes[0]), nn.Linear)
         if layer is not None:
-            return isinstance(layer, (*_MODULES, FusedNorm, PaddedConvolution))
+            return isinstance(layer, (*_MODULES, FusedNorm, FusedConvolution))
         if node.op == "call_function":
             return node.target in _FUNCTIONS
         return node.op in ("placeholder", "output") or (
@@ -246,7 +248,7 @@ class _Rewriting:
         self._layers[name] = layer
         with self._graph.inserting_before(match.last):
             if before is not None:
-                source = self._unbiased(source, before, name)
+                source = self._convolution(source, before, is_biased=False)
             inputs = (source,) if match.other is None else (source, match.other)
             pair = self._graph.call_module(name, inputs)
             outputs = [self._graph.call_function(operator.getitem, (pair, i)) for i in (0, 1)]
@@ -265,29 +267,40 @@ class _Rewriting:
             return None
         return layer if self._training and len(source.users) == 1 else None
 
-    def _unbiased(self, source: Node, convolution: nn.Conv2d, name: str) -> Node:
-        self._layers[f"{name}_before"] = PaddedConvolution(convolution, is_biased=False)
-        return self._graph.call_module(f"{name}_before", source.args)
+    def _convolution(self, node: Node, layer: nn.Conv2d, *, is_biased: bool) -> Node:
+        """A convolution of our own before a node."""
+        name = f"own_{node.name}"
+        is_first = isinstance(node.args[0], Node) and node.args[0].op == "placeholder"
+        self._layers[name] = FusedConvolution(layer, is_biased=is_biased, is_first=is_first)
+        return self._graph.call_module(name, node.args)
 
     def _replace(self, node: Node) -> None:
         """A first convolution of few channels, and adaptive pooling, by layers of our own."""
         layer = self._layer(node)
-        if type(layer) is nn.AdaptiveAvgPool2d and not _has_hooks(layer):
-            size = layer.output_size
-            side = size[0] if isinstance(size, tuple) and len({*size}) == 1 else size
-            if isinstance(side, int):
-                own: nn.Module = GlobalMean() if side == 1 else GridMean(side)
-                self._layers[f"mean_{node.name}"] = own
-                node.target = f"mean_{node.name}"
+        side = None if layer is None or _has_hooks(layer) else _grid(layer)
+        if side is not None:
+            self._layers[f"own_{node.name}"] = FusedMean() if side == 1 else GridMean(side)
+            node.target = f"own_{node.name}"
         is_first = bool(node.args) and getattr(node.args[0], "op", "") == "placeholder"
-        if type(layer) is nn.Conv2d and is_first and PaddedConvolution.helps(layer):
-            self._layers[f"padded_{node.name}"] = PaddedConvolution(layer, is_biased=True)
-            node.target = f"padded_{node.name}"
+        is_plain = type(layer) is nn.Conv2d and not _has_hooks(layer)
+        if isinstance(layer, nn.Conv2d) and is_plain and is_first:
+            with self._graph.inserting_before(node):
+                node.replace_all_uses_with(self._convolution(node, layer, is_biased=True))
+            self._graph.erase_node(node)
 
 
 def _has_hooks(layer: nn.Module) -> bool:
     """Whether somebody watches the layer, who would not be called."""
     return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+
+
+def _grid(layer: nn.Module) -> int | None:
+    """Side of the output of an average pooling over parts of the picture, if it is one."""
+    if isinstance(layer, GlobalMean):
+        return 1
+    size = getattr(layer, "output_size", None) if type(layer) is nn.AdaptiveAvgPool2d else None
+    side = size[0] if isinstance(size, tuple) and len({*size}) == 1 else size
+    return side if isinstance(side, int) else None
 
 
 def _only_user(node: Node) -> Node | None:
