@@ -10,8 +10,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from renaissance.models.parts import check_count
-from renaissance.nn.pooling import GlobalMax
 from renaissance.models.resnet import convolution
+from renaissance.nn.pooling import GlobalMax
 
 
 class NormedConvolution(nn.Sequential):

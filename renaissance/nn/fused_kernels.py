@@ -29,7 +29,7 @@ PLAIN, SHORTCUT, SECOND = 0, 1, 2
 OPEN, AGAIN, BITS, POOLED = 0, 1, 2, 3
 
 #: Sizes whose values must not lead to kernels of their own; C's may, for the width of loads.
-_SIZES = ["M", "H", "W", "OH", "OW", "parts", "ROWS", "channel_blocks"]
+_SIZES = ["M", "H", "W", "OH", "OW", "parts", "tiles", "channel_blocks"]
 
 
 def _kernel(function: Any) -> Any:
@@ -64,16 +64,22 @@ def _scale(spread, weight, c, C, eps, EVALUATE: tl.constexpr):
 
 @_kernel
 def norm_statistics(
-    x, partials, M, C, parts, ROWS, channel_blocks, BM: tl.constexpr, BC: tl.constexpr
+    x, partials, M, C, parts, tiles, channel_blocks, BM: tl.constexpr, BC: tl.constexpr
 ):  # fmt: skip
-    """Sums of (x - x[0]) and of its square over blocks of rows: partials (2, parts, C)."""
+    """Sums of (x - x[0]) and of its square, each part's over its rows: partials (2, parts, C).
+
+    All parts together go from the last rows to the first: the last are still in the cache, and the
+    first will be when the next kernel begins there.
+    """
     part = tl.program_id(0) // channel_blocks
     c = (tl.program_id(0) % channel_blocks) * BC + tl.arange(0, BC)
     pivot = _channel(x, c, C)
     first = tl.zeros((BM, BC), tl.float32)
     second = tl.zeros((BM, BC), tl.float32)
-    for start in range(0, ROWS, BM):
-        _, c, at, inside = _tile(M, C, part * ROWS + start, channel_blocks, BM, BC)
+    for turn in range(0, (tiles - 1 - part) // parts + 1):
+        _, c, at, inside = _tile(
+            M, C, (tiles - 1 - part - turn * parts) * BM, channel_blocks, BM, BC
+        )
         value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
         shifted = tl.where(inside, value - pivot, 0.0)
         first += shifted
@@ -83,16 +89,17 @@ def norm_statistics(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _total(partials, parts, C, c, BP: tl.constexpr, BC: tl.constexpr):
-    """Sum of the partials of each channel, in double."""
+def _totals(partials, other, parts, C, c, BP: tl.constexpr, BC: tl.constexpr):
+    """Sums of two kinds of partials of each channel, in double."""
     total = tl.zeros((BP, BC), tl.float64)
+    total2 = tl.zeros((BP, BC), tl.float64)
     for start in range(0, parts, BP):
         p = start + tl.arange(0, BP)
         inside = (p[:, None] < parts) & (c[None, :] < C)
-        total += tl.load(partials + p[:, None] * C + c[None, :], mask=inside, other=0.0).to(
-            tl.float64
-        )
-    return tl.sum(total, 0)
+        at = p[:, None] * C + c[None, :]
+        total += tl.load(partials + at, mask=inside, other=0.0).to(tl.float64)
+        total2 += tl.load(other + at, mask=inside, other=0.0).to(tl.float64)
+    return tl.sum(total, 0), tl.sum(total2, 0)
 
 
 @_kernel
@@ -104,8 +111,8 @@ def norm_finish(
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     inside = c < C
     count = M.to(tl.float64)
-    shift = _total(partials, parts, C, c, BP, BC) / count
-    square = _total(partials + parts * C, parts, C, c, BP, BC) / count
+    shift, square = _totals(partials, partials + parts * C, parts, C, c, BP, BC)
+    shift, square = shift / count, square / count
     center = tl.load(x + c, mask=inside, other=0.0).to(tl.float64) + shift
     variance = square - shift * shift
     variance = tl.where(variance < 0.0, 0.0, variance)  # a NaN stays one
@@ -250,21 +257,23 @@ def _gradient(
 @_kernel
 def norm_reduce(
     g, g2, x, mean, rstd, weight, bias, bits, passed, other, mean2, partials,
-    M, C, parts, ROWS, channel_blocks,
+    M, C, parts, tiles, channel_blocks,
     FORM: tl.constexpr, MASK: tl.constexpr, TWO: tl.constexpr,
     BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Sums of g, g * (x - mean) and, with a second norm, g * (other - mean2): (2 or 3, parts, C).
 
     With a shortcut the masked gradient is stored: it is the shortcut's. Behind a pool the sums run
-    over what it has chosen.
+    over what it has chosen. From the last rows to the first, as `norm_statistics`.
     """
     part = tl.program_id(0) // channel_blocks
     total = tl.zeros((BM, BC), tl.float32)
     product = tl.zeros((BM, BC), tl.float32)
     product2 = tl.zeros((BM, BC), tl.float32)
-    for start in range(0, ROWS, BM):
-        rows, c, at, inside = _tile(M, C, part * ROWS + start, channel_blocks, BM, BC)
+    for turn in range(0, (tiles - 1 - part) // parts + 1):
+        rows, c, at, inside = _tile(
+            M, C, (tiles - 1 - part - turn * parts) * BM, channel_blocks, BM, BC
+        )
         found, centred = _gradient(
             g, g2, x, mean, rstd, weight, bias, bits, rows, c, at, inside, M, C, 1, 1, 1, 1,
             MASK, TWO, 1, 1, 0, channel_blocks, BM, BC,
@@ -296,8 +305,8 @@ def norm_finish_gradient(
     """
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     inside = c < C
-    total = _total(partials, parts, C, c, BP, BC)
-    product = _total(partials + WHICH * parts * C, parts, C, c, BP, BC)
+    products = partials + WHICH * parts * C
+    total, product = _totals(partials, products, parts, C, c, BP, BC)
     spread = tl.load(rstd + c, mask=inside, other=0.0).to(tl.float64)
     scale = tl.load(weight + c, mask=inside, other=0.0).to(tl.float64) * spread
     count = M.to(tl.float64)
@@ -335,25 +344,25 @@ def norm_gradient(
 
 
 @_kernel
-def spread_channels(
+def patches(
     x, y, M, H, W, OH, OW,
-    BLOCK: tl.constexpr, SHIFT: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr,
-    BM: tl.constexpr,
+    K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, CHANNELS: tl.constexpr,
+    WIDE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Squares of pixels as channels: y (M, WIDE) of pictures (H, W, CHANNELS), zeros beside.
+    """What each output of a convolution reads: y (M, WIDE) of pictures (H, W, CHANNELS).
 
-    Channel (dy * BLOCK + dx) * CHANNELS + k of place (i, j) is channel k of the pixel
-    (i * BLOCK + dy - SHIFT, j * BLOCK + dx - SHIFT).
+    Column (i * K + j) * CHANNELS + k of a row is channel k of pixel (i, j) of its window; zeros
+    outside of the picture and in further columns.
     """
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    c = tl.arange(0, WIDE)
+    blocks: tl.constexpr = tl.cdiv(WIDE, BC)
+    rows = tl.program_id(0) // blocks * BM + tl.arange(0, BM)
+    c = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
     picture, place = rows // (OH * OW), rows % (OH * OW)
-    square, k = c // CHANNELS, c % CHANNELS
-    h = (place // OW * BLOCK - SHIFT)[:, None] + (square // BLOCK)[None, :]
-    w = (place % OW * BLOCK - SHIFT)[:, None] + (square % BLOCK)[None, :]
-    exists = (h >= 0) & (h < H) & (w >= 0) & (w < W) & (rows < M)[:, None]
-    exists = exists & (square < BLOCK * BLOCK)[None, :]
+    tap, k = c // CHANNELS, c % CHANNELS
+    h = (place // OW * S - PAD)[:, None] + (tap // K)[None, :]
+    w = (place % OW * S - PAD)[:, None] + (tap % K)[None, :]
+    exists = (h >= 0) & (h < H) & (w >= 0) & (w < W) & (rows < M)[:, None] & (tap < K * K)[None, :]
     source = ((picture[:, None] * H + h) * W + w).to(tl.int64) * CHANNELS + k[None, :]
     value = tl.load(x + source, mask=exists, other=0.0)
     at = rows[:, None].to(tl.int64) * WIDE + c[None, :]
-    tl.store(y + at, value, mask=(rows < M)[:, None])
+    tl.store(y + at, value, mask=(rows < M)[:, None] & (c < WIDE)[None, :])

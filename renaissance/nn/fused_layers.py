@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_FEW, _WIDE = 4, 8  # channels of a picture, and what tensor cores take in one 16-byte read
+_FEW = 4  #: Channels of a picture.
 
 
 class FusedNorm(nn.Module):
@@ -74,7 +74,9 @@ class FusedNorm(nn.Module):
         if other is not None:
             y = y + (other if second is None else second(other))
         y = F.relu(y) if self.relu else y
-        return y if pool is None else pool(y)  # type: ignore[no-any-return]
+        if pool is not None:
+            y = pool(y)
+        return y
 
     def extra_repr(self) -> str:
         (norm, second), (pool,) = self._norms, self._pool
@@ -90,9 +92,8 @@ class FusedNorm(nn.Module):
 class FusedConvolution(nn.Module):
     """A convolution without its bias, or over pictures of few channels.
 
-    Tensor cores read at least 8 channels. With stride 2 every square of 2x2 pixels becomes one
-    pixel of four times the channels, and the kernel one of half the side; else the channels are
-    padded with zeros. The sums are the same.
+    Tensor cores read at least 8 channels at once: of the pictures' 3, what each output reads is
+    written side by side first, and the convolution is one matrix product. The sums are the same.
 
     Args:
         convolution: Its tensors are used; it stays where it is.
@@ -115,12 +116,11 @@ class FusedConvolution(nn.Module):
             convolution.groups == 1
             and convolution.in_channels <= _FEW
             and convolution.kernel_size == (side, side)
-            and side % 2 == 1
             and isinstance(padding, tuple)
             and padding[0] == padding[1]
             and convolution.padding_mode == "zeros"
             and convolution.dilation == (1, 1)
-            and convolution.stride in ((1, 1), (2, 2))
+            and convolution.stride[0] == convolution.stride[1]
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -128,35 +128,21 @@ class FusedConvolution(nn.Module):
         bias = convolution.bias if self.is_biased else None
         is_narrow = x.dtype in (torch.float16, torch.bfloat16) and not x.requires_grad
         if not (self._is_spread and x.is_cuda and is_narrow):
-            return convolution._conv_forward(x, convolution.weight, bias)
-        if convolution.stride == (1, 1):
-            return self._padded(x, convolution, bias)
-        return self._squared(x, convolution, bias)
+            y: Tensor = convolution._conv_forward(x, convolution.weight, bias)
+            return y
+        return self._product(x, convolution, bias)
 
-    def _padded(self, x: Tensor, convolution: nn.Conv2d, bias: Tensor | None) -> Tensor:
-        from renaissance.nn.fused_norm import spread_channels
+    def _product(self, x: Tensor, convolution: nn.Conv2d, bias: Tensor | None) -> Tensor:
+        from renaissance.nn import fused_norm as fused
 
-        wide = spread_channels(x, 1, 0, x.shape[2:], _WIDE)
-        weight = F.pad(convolution.weight, (0, 0, 0, 0, 0, _WIDE - x.shape[1]))
-        return F.conv2d(wide, weight, bias, 1, convolution.padding)
-
-    def _squared(self, x: Tensor, convolution: nn.Conv2d, bias: Tensor | None) -> Tensor:
-        """A tap of zeros in front makes the kernel's side even: 2 taps of pixels are 1 of squares.
-
-        Output o reads pixels 2 o - padding up to 2 o - padding + side - 1; with the tap in front
-        they are squares o up to o + (side + 1) / 2 - 1, counted from pixel -(padding + 1).
-        """
-        from renaissance.nn.fused_norm import spread_channels
-
-        side, padding = convolution.kernel_size[0], int(convolution.padding[0])
-        taps, few = (side + 1) // 2, x.shape[1]
-        wide = -(-4 * few // 8) * 8
-        sides = [(n + 2 * padding - side) // 2 + taps for n in x.shape[2:]]
-        squares = spread_channels(x, 2, padding + 1, sides, wide)
-        weight = F.pad(convolution.weight, (1, 0, 1, 0)).unflatten(3, (taps, 2))
-        weight = weight.unflatten(2, (taps, 2)).permute(0, 3, 5, 1, 2, 4).flatten(1, 3)
-        weight = F.pad(weight, (0, 0, 0, 0, 0, wide - 4 * few))
-        return F.conv2d(squares, weight.contiguous(memory_format=torch.channels_last), bias)
+        side, stride, padding = (
+            int(sizes[0])
+            for sizes in (convolution.kernel_size, convolution.stride, convolution.padding)
+        )
+        read = fused.patches(x, fused.Window(side, stride, padding))
+        weight = convolution.weight.permute(0, 2, 3, 1).flatten(1)  # in channels-last order
+        weight = F.pad(weight, (0, read.shape[1] - weight.shape[1]))
+        return F.conv2d(read, weight[:, :, None, None], bias)
 
     def extra_repr(self) -> str:
         return str(self._convolution[0])
@@ -169,7 +155,7 @@ class FusedMean(nn.Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = _Mean.apply(x)  # type: ignore[no-untyped-call]
+        result: Tensor = _Mean.apply(x)
         return result
 
 
@@ -182,4 +168,5 @@ class _Mean(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
         share = g / (ctx.shape[2] * ctx.shape[3])
-        return share.expand(ctx.shape).contiguous(memory_format=torch.channels_last)
+        whole: Tensor = share.expand(ctx.shape)
+        return whole.contiguous(memory_format=torch.channels_last)

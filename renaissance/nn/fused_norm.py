@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ class Tiles:
 STATISTICS = Tiles(32, 64, warps=4)
 SUMS = Tiles(64, 64, warps=4)
 WHOLE = Tiles(64, 64, warps=4)
+WINDOWS = Tiles(16, 64, warps=4)
 _FINISH = {"BP": 512, "BC": 8, "num_warps": 8}
 
 
@@ -95,22 +95,20 @@ class _Sizes:
         return (triton.cdiv(self.M, tiles.rows) * across,), across
 
     def sums(self, tiles: Tiles) -> tuple[tuple[int], int, int, int]:
-        """Grid, blocks of channels, blocks of rows and rows of each; follows from shapes alone."""
+        """Grid, blocks of channels, parts and tiles they share; follows from shapes alone."""
         across = triton.cdiv(self.C, tiles.channels)
         tall = triton.cdiv(self.M, tiles.rows)
-        wanted = min(tall, max(1, tiles.programs // across))
-        rows = triton.cdiv(tall, wanted) * tiles.rows
-        parts = triton.cdiv(self.M, rows)
-        return (parts * across,), across, parts, rows
+        parts = min(tall, max(1, tiles.programs // across))
+        return (parts * across,), across, parts, tall
 
 
 def _statistics(x: Tensor, norm: Norm, sizes: _Sizes) -> tuple[Tensor, Tensor]:
     """Mean and 1 / standard deviation of each channel; running statistics move."""
-    grid, across, parts, rows = sizes.sums(STATISTICS)
+    grid, across, parts, tall = sizes.sums(STATISTICS)
     partials = x.new_empty(2, parts, sizes.C, dtype=torch.float32)
     mean, rstd = x.new_empty(2, sizes.C, dtype=torch.float32).unbind()
     kernels.norm_statistics[grid](
-        x, partials, sizes.M, sizes.C, parts, rows, across,
+        x, partials, sizes.M, sizes.C, parts, tall, across,
         BM=STATISTICS.rows, BC=STATISTICS.channels, num_warps=STATISTICS.warps,
     )  # fmt: skip
     kernels.norm_finish[(triton.cdiv(sizes.C, _FINISH["BC"]),)](
@@ -157,14 +155,14 @@ def _pool(
     shape = (n, c, window.after(h), window.after(w))
     y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     sizes = _Sizes.of(y)
-    grid, across = sizes.whole(WHOLE)
+    grid, across = sizes.whole(WINDOWS)
     chosen = torch.empty_like(y, dtype=torch.uint8) if keep else x.new_empty(1, dtype=torch.uint8)
     picked = torch.empty_like(y) if keep else y
     kernels.norm_pool[grid](
         x, found.mean, found.spread, norm.weight, norm.bias, norm.eps, y, chosen, picked,
         sizes.M, c, h, w, sizes.H, sizes.W, across,
         K=window.side, S=window.stride, PAD=window.padding, KEEP=keep, EVALUATE=evaluate,
-        BM=WHOLE.rows, BC=WHOLE.channels, num_warps=WHOLE.warps,
+        BM=WINDOWS.rows, BC=WINDOWS.channels, num_warps=WINDOWS.warps,
     )  # fmt: skip
     return y, chosen, picked
 
@@ -209,7 +207,7 @@ class _FusedNorm(torch.autograd.Function):
         return y, y.detach()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, g: Tensor | None, g2: Tensor | None) -> tuple[Tensor | None, ...]:
         g, g2 = (g2, None) if g is None else (g, g2)
         if g is None:
@@ -252,8 +250,8 @@ class _Backward:
         mask = ctx.mask
         if ctx.form == SHORTCUT:
             users, mask = [passed], OPEN
-        grid, across = sizes.whole(WHOLE)
-        window = ctx.window or Window(1, 1, 0)
+        window, tiles = (ctx.window, WINDOWS) if ctx.window else (Window(1, 1, 0), WHOLE)
+        grid, across = sizes.whole(tiles)
         kernels.norm_gradient[grid](
             users[0], users[-1], x, self.mean, self.rstd, self.weight, self.bias, self.kept,
             factors, gx, self.other if is_second else x, self.mean2 if is_second else self.mean,
@@ -261,7 +259,7 @@ class _Backward:
             window.after(sizes.H), window.after(sizes.W), across,
             FORM=ctx.form, MASK=mask, TWO=len(users) == 2,
             K=window.side, S=window.stride, PAD=window.padding,
-            BM=WHOLE.rows, BC=WHOLE.channels, num_warps=WHOLE.warps,
+            BM=tiles.rows, BC=tiles.channels, num_warps=tiles.warps,
         )  # fmt: skip
         towards = gx2 if is_second else passed if ctx.form == SHORTCUT else None
         return gx, gw, gb, towards, gw2, gb2, None, None, None, None
@@ -272,12 +270,12 @@ class _Backward:
         is_second = ctx.form == SECOND
         x, mask = (self.x, ctx.mask) if self.picked is None else (self.picked, AGAIN)
         sizes = _Sizes.of(x)
-        grid, across, parts, rows = sizes.sums(SUMS)
+        grid, across, parts, tall = sizes.sums(SUMS)
         partials = x.new_empty(3 if is_second else 2, parts, sizes.C, dtype=torch.float32)
         kernels.norm_reduce[grid](
             users[0], users[-1], x, self.mean, self.rstd, self.weight, self.bias, self.kept,
             passed, self.other if is_second else x, self.mean2 if is_second else self.mean,
-            partials, sizes.M, sizes.C, parts, rows, across,
+            partials, sizes.M, sizes.C, parts, tall, across,
             FORM=ctx.form, MASK=mask, TWO=len(users) == 2,
             BM=SUMS.rows, BC=SUMS.channels, num_warps=SUMS.warps,
         )  # fmt: skip
@@ -316,7 +314,7 @@ def fused_norm(
     """
     assert window is None or (relu and other is None)
     weight2, bias2 = (None, None) if norm2 is None else (norm2.weight, norm2.bias)
-    found: tuple[Tensor, Tensor] = _FusedNorm.apply(  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor] = _FusedNorm.apply(
         x, norm.weight, norm.bias, other, weight2, bias2, norm, norm2, relu, window
     )
     return found
@@ -336,27 +334,23 @@ def evaluated_norm(
     return _apply(x, norm, found, other, norm2, found2, relu=relu, keep=False, evaluate=True)[0]
 
 
-def spread_channels(x: Tensor, block: int, shift: int, sides: Sequence[int], wide: int) -> Tensor:
-    """Squares of pixels as channels: (N, C, H, W) -> (N, wide, *sides), channels-last.
+def patches(x: Tensor, window: Window) -> Tensor:
+    """What each output of a convolution reads: (N, C, H, W) -> (N, side * side * C + ..., OH, OW).
 
-    Channel (dy * block + dx) * C + k of place (i, j) is channel k of pixel (block * i + dy - shift,
-    block * j + dx - shift); zeros outside and in further channels. Not differentiable.
-
-    Args:
-        x: On CUDA.
-        block: Side of the squares.
-        shift: By how much the first square begins before the picture.
-        sides: Places in height and width.
-        wide: Channels of the result, a power of two of at least block * block * C.
+    Channel (i * side + j) * C + k is channel k of pixel (i, j) of the window; zeros outside of the
+    picture, and up to a number of channels that tensor cores read at full width. Channels-last, not
+    differentiable.
     """
     x = _channels_last(x)
     n, c, h, w = x.shape
+    wide = -(-(window.side**2) * c // 8) * 8
     y = torch.empty(
-        (n, wide, *sides), dtype=x.dtype, device=x.device, memory_format=torch.channels_last
-    )
-    rows = n * sides[0] * sides[1]
-    kernels.spread_channels[(triton.cdiv(rows, 256),)](
-        x, y, rows, h, w, sides[0], sides[1],
-        BLOCK=block, SHIFT=shift, CHANNELS=c, WIDE=wide, BM=256, num_warps=4,
+        (n, wide, window.after(h), window.after(w)),
+        dtype=x.dtype, device=x.device, memory_format=torch.channels_last,
+    )  # fmt: skip
+    sizes = _Sizes.of(y)
+    kernels.patches[(triton.cdiv(sizes.M, 64) * triton.cdiv(wide, 32),)](
+        x, y, sizes.M, h, w, sizes.H, sizes.W, K=window.side, S=window.stride,
+        PAD=window.padding, CHANNELS=c, WIDE=wide, BM=64, BC=32, num_warps=4,
     )  # fmt: skip
     return y

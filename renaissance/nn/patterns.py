@@ -121,6 +121,11 @@ class _Rewriting:
     def run(self) -> str | None:
         """Rewrite; why not, if something is left that is better compiled."""
         for node in list(self._graph.nodes):
+            layer = self._layer(node)
+            if type(layer) is nn.Identity and not _has_hooks(layer):
+                node.replace_all_uses_with(node.all_input_nodes[0])
+                self._graph.erase_node(node)
+        for node in list(self._graph.nodes):
             if self._is_norm(node) and node.users:
                 self._put(self._match(node))
         for node in list(self._graph.nodes):
@@ -181,7 +186,8 @@ class _Rewriting:
         is_square = all(isinstance(size, int) for size in sizes)
         is_simple = layer.dilation == 1 and not layer.ceil_mode and not layer.return_indices
         is_small = layer.kernel_size in range(1, _LARGEST_POOL + 1)
-        return layer if is_square and is_simple and is_small else None
+        pool: nn.MaxPool2d | None = layer if is_square and is_simple and is_small else None
+        return pool
 
     def _is_known(self, node: Node) -> bool:
         layer = self._layer(node) if node.op == "call_module" else None
