@@ -115,7 +115,7 @@ class _Rewriting:
 
     def __init__(self, module: nn.Module, graph: fx.Graph, *, training: bool) -> None:
         self._graph, self._training = graph, training
-        self._layers = dict(module.named_modules(remove_duplicate=False))
+        self._layers: dict[str, nn.Module] = dict(module.named_modules(remove_duplicate=False))
         self.fused: list[str] = []
 
     def run(self) -> str | None:
@@ -156,9 +156,7 @@ class _Rewriting:
     # -- what a node is ------------------------------------------------------------------------
 
     def _layer(self, node: Node) -> nn.Module | None:
-        if node.op != "call_module":
-            return None
-        return self._layers[str(node.target)]
+        return self._layers[str(node.target)] if node.op == "call_module" else None
 
     def _is_norm(self, node: Node) -> bool:
         norm = self._layer(node)
