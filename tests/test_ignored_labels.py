@@ -102,11 +102,11 @@ def test_a_fused_loss_is_for_labels_that_all_count():
     good = LabelSpec((), torch.int64, 3, 0, 2)
     some = LabelSpec((), torch.int64, 3, -100, 2)
     unknown = LabelSpec((), torch.int64, 3)
-    model = nn.Sequential(nn.Linear(4, 3))
+    last = nn.Linear(4, 3)
 
     def head(labels, **settings):
         loss = rn.CrossEntropyLoss(**settings)
-        return classifier_head(model, loss, ["accuracy"], labels, torch.zeros(1))
+        return classifier_head(last, loss, ["accuracy"], labels, torch.zeros(1))
 
     assert head([good]) is not None and head([good, good]) is not None
     for labels in ([some], [good, some], [good, unknown], [good, None]):
