@@ -4,20 +4,19 @@ Variants are {full, partial batch} x {first, last micro-batch of a window}; they
 front, on one private stream with one private pool, and destroyed together. A graph holds raw
 addresses: regions, inputs, tables and the module live as long as the executor does.
 
-Per step the host copies the next batch to a device slot on a copy stream, writes the learning rate
-when it has changed (8 bytes from a ring of pinned slots), and replays a graph, whose first kernel
-finds its slot by the micro-step counter in region S.
+Per step the host copies the next batch to a device slot on a copy stream and replays a graph, whose
+first kernel finds its slot by the micro-step counter in region S. Learning rates are written ahead,
+those of many steps in one copy, since a copy between two graphs holds up the second one.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ from renaissance import kernels
 from renaissance.data.batch import Batch
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
-from renaissance.inputs import SLOTS, STREAMS, InputSlots, PinnedRing, Staged
+from renaissance.inputs import SLOTS, STREAMS, InputSlots, LateNumber, RateFeed, Staged
 from renaissance.memory import Memory
 from renaissance.residence import Place, Residence
 from renaissance.step import Passes, StepExecutor, own
@@ -43,8 +42,7 @@ OTHER_DATA = (
 WARM_UPS = 3  # passes before a capture: cuDNN and cuBLAS choose, Triton compiles
 
 
-@dataclasses.dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """One graph: how many samples, and where in the window."""
 
     samples: int
@@ -81,8 +79,10 @@ class CapturedExecutor(StepExecutor):
         self._train: Loader | None = None
         self._valid: Loader | None = None
         self._residences: list[Residence] = []
-        self._rates = PinnedRing(self._lr)
-        self._last_lr: float | None = None
+        assert updater.rates is not None, "the regions are on a GPU"
+        self._rates = RateFeed(updater.rates)
+        self.rates_ahead = self._rates.room
+        self._stop = LateNumber(updater.scalars.view("stop")[0])
         self._is_closed = False
 
     def describe(self) -> str:
@@ -269,23 +269,12 @@ class CapturedExecutor(StepExecutor):
                 yield ahead.popleft()
         yield from ahead
 
-    def commit(self) -> None:
-        tally = self.tally
-        kernels.launch(
-            "commit_tally",
-            1,
-            max(32, tally.window.numel()),
-            tally.window.data_ptr(),
-            tally.last.data_ptr(),
-            tally.epoch.data_ptr(),
-            np.int32(tally.window.numel()),
-            self.memory.address("S"),
-        )
+    def set_rates(self, rates: Sequence[float]) -> None:
+        self._rates.write(rates)
 
-    def set_lr(self, lr: float) -> None:
-        if lr != self._last_lr:
-            self._rates.write(lr)
-            self._last_lr = lr
+    def may_have_stopped(self) -> bool:
+        """As of an earlier call: a stopped run changes nothing, so it may be noticed late."""
+        return bool(self._stop.look())
 
     def micro_step(self, batch: Any, *, first: bool, last: bool) -> None:
         if isinstance(batch, Place):
@@ -315,7 +304,7 @@ class CapturedExecutor(StepExecutor):
 
     def forget_mode(self) -> None:
         super().forget_mode()
-        self._last_lr = None
+        self._rates.forget()
 
     def close(self) -> None:
         if self._is_closed:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from renaissance.operations import RangeOp
 
 LANES = 256  # threads of a block that folds (norms.h)
+DECISION = LANES + 96  # threads of the kernel that decides
+MAX_SUMS = LANES  # columns of the sums that it closes
+
+RATES = 62  # learning rates that can be written ahead
 
 
 class DeviceRanges:
@@ -40,6 +44,9 @@ class DeviceRanges:
         self._num_shadow_bytes = memory.region("B'").nbytes if has("B'") else 0
         self._first_chunk = on_device(tables.first_chunk, memory.device)
         self._side = torch.cuda.Stream(memory.device)
+        #: Learning rates of the steps to come: (next, count) int64, then float64 ones. Steps take
+        #: from it while it has any left, then S.lr as it stands.
+        self.rates = torch.zeros(2 + RATES, dtype=torch.int64, device=memory.device)
 
     def snapshot(self) -> None:
         """B' = B."""
@@ -78,6 +85,25 @@ class DeviceRanges:
             tables.partials.data_ptr(),
         )
 
+    def decide(self, sums: torch.Tensor | None) -> None:
+        """The window's decision; `sums` are closed by it (see ``Updater.finish``)."""
+        width = 0 if sums is None else sums.shape[1]
+        if width > MAX_SUMS:
+            raise ValueError(f"{width} sums of loss and metrics; at most {MAX_SUMS} are allowed")
+        kernels.launch(
+            "scalars",
+            1,
+            DECISION,
+            self._scalars.address,
+            self._tables.partials.data_ptr(),
+            np.int64(self._tables.num_chunks),
+            self.rates.data_ptr(),
+            np.int32(0),
+            0,
+            0 if sums is None else sums.data_ptr(),
+            np.int32(width),
+        )
+
     def run_in_order(self, ops: Sequence[RangeOp]) -> None:
         """Several operations; updates of bias-like ranges run beside those of weights."""
         stream, is_forked = torch.cuda.current_stream(), False
@@ -96,12 +122,9 @@ class DeviceRanges:
             stream.wait_stream(self._side)
 
     def run(self, op: RangeOp) -> None:
-        """One operation of ``Updater.ops`` after the gather."""
+        """One operation of ``Updater.ops`` after the decision."""
         scalars = self._scalars.address
-        if op.kernel == "scalars":
-            partials, count = self._tables.partials.data_ptr(), np.int64(self._tables.num_chunks)
-            kernels.launch("scalars", 1, LANES, scalars, partials, count)
-        elif op.kernel == "norms":
+        if op.kernel == "norms":
             self._trust_ratios(op)
         elif op.kernel == "average":
             self._launch_average("average_ranges", scalars)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from renaissance.data.batch import Batch, on_host
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
-from renaissance.inputs import copied_in_time
+from renaissance.inputs import copied_in_time, queued
 from renaissance.memory import Memory
 from renaissance.metrics import Metric
 from renaissance.nn.fusion import Forward, Head
@@ -121,13 +121,6 @@ def _device_type(x: Any) -> str:
     return str(first.device.type)
 
 
-def _mark() -> torch.cuda.Event:
-    """An event behind everything queued so far."""
-    event = torch.cuda.Event()
-    event.record()
-    return event
-
-
 class StepExecutor:
     """Runs steps eagerly, on any device; also what the captured executor records.
 
@@ -159,10 +152,10 @@ class StepExecutor:
         )
         self.train_pass, self.test_pass = passes.train, passes.test
         self._seed = updater.scalars.view("seed_scale")[0]
-        self._has_nan = updater.scalars.view("has_nan")[0]
         self._lr = updater.scalars.view("lr")[0]
         self._is_channels_last = any(s.channels_last for s in memory.plan.segments)
         self.how = "plain"
+        self.rates_ahead = 1  #: steps whose learning rates can be set at once
         self._streams: dict[tuple[int, bool], tuple[Loader, int, BatchStream]] = {}
         self._training: bool | None = None
 
@@ -212,7 +205,7 @@ class StepExecutor:
     def _fed(self, stream: BatchStream) -> Iterator[Batch]:
         if self.memory.device.type == "cpu":
             return stream
-        return copied_in_time(stream, self._on_device, _mark)
+        return copied_in_time(stream, self._on_device, queued)
 
     def stream_of(self, loader: Loader, seed: int, *, looking: bool = False) -> BatchStream:
         """The stream of a loader; its threads and its ring serve one epoch after the other.
@@ -263,9 +256,14 @@ class StepExecutor:
             check_counted(int(y.min()))
         return self._on_device(Batch(x, y, np.arange(len(y))))
 
-    def set_lr(self, lr: float) -> None:
-        """The learning rate of the step about to be taken."""
-        self._lr.fill_(lr)
+    def set_rates(self, rates: Sequence[float]) -> None:
+        """Learning rates of the steps about to be taken, at most `rates_ahead`."""
+        (rate,) = rates
+        self._lr.fill_(rate)
+
+    def may_have_stopped(self) -> bool:
+        """False when skipped updates are not known to have stopped the run; asking costs little."""
+        return True
 
     def step(self, batches: Iterator[Any], count: int) -> int:
         """One step, whose window is the next `count` loader batches; returns its samples.
@@ -316,8 +314,7 @@ class StepExecutor:
             gradients = self._without_idle(gradients)
         self.updater.gather(gradients, accumulate=not first, weight=weight)
         if last:
-            self.updater.finish()
-            self.commit()
+            self.updater.finish(self.tally.step)
 
     def _without_idle(self, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         count = len(self.parameters)
@@ -330,10 +327,6 @@ class StepExecutor:
                 "batch that reaches them"
             )
         return gradients[:count]
-
-    def commit(self) -> None:
-        """Close the step in the tally."""
-        self.tally.commit(self._has_nan)
 
     def test_step(self, batch: Batch) -> None:
         """Add an evaluation batch to the tally's row "test"."""

@@ -15,7 +15,7 @@ import torch
 
 from renaissance.device_ranges import DeviceRanges
 from renaissance.host_ranges import HostRanges
-from renaissance.operations import BEFORE_DECISION, operations, recipe, rows
+from renaissance.operations import UP_TO_DECISION, operations, recipe, rows
 from renaissance.range_tables import GatherTable, Tables
 from renaissance.scalars import Scalars
 
@@ -63,6 +63,7 @@ class Updater:
         self.tables = Tables(memory)
         self.device = memory.region("W").device
         self.ops = operations(memory.plan, optimizer, self.has_ema)
+        self._after_decision = [op for op in self.ops if op.name not in UP_TO_DECISION]
         self._ranges: HostRanges | DeviceRanges
         if self.device.type == "cpu":
             self._ranges = HostRanges(memory, self.tables, self.scalars, threads)
@@ -77,6 +78,11 @@ class Updater:
             nominal=nominal,
             max_skipped=max_skipped,
         )
+
+    @property
+    def rates(self) -> torch.Tensor | None:
+        """Learning rates of steps to come (`DeviceRanges.rates`); None on the CPU."""
+        return self._ranges.rates if isinstance(self._ranges, DeviceRanges) else None
 
     def snapshot_buffers(self) -> None:
         """B to its shadow B', before the first forward of a window."""
@@ -131,9 +137,15 @@ class Updater:
         """Recompute the sums of squares from G, after something else has written it."""
         self._ranges.check()
 
-    def finish(self) -> None:
-        """The window's decision, then updates, averages and buffers accordingly."""
-        self._ranges.run_in_order([op for op in self.ops if op.name not in BEFORE_DECISION])
+    def finish(self, sums: torch.Tensor | None = None) -> None:
+        """The window's decision, then updates, averages and buffers accordingly.
+
+        Args:
+            sums: (3, n) float64 on the device, rows window, last and epoch of a `Tally`: the window
+                becomes `last`, joins the epoch unless it is skipped, and starts anew.
+        """
+        self._ranges.decide(sums)
+        self._ranges.run_in_order(self._after_decision)
 
     def exchange_ema(self) -> None:
         """Swap E with W and B and round A anew; the same call again restores every bit."""

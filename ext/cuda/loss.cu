@@ -3,8 +3,8 @@
 // One block; thread t takes rows t, t + 256, ... and folds the classes of a row in registers. Sums
 // fold by halving in float64, so the bits depend on shapes alone. exp and log are the compiler's:
 // equal on every GPU of one architecture, not on the host.
+#include "fold.h"
 #include "renaissance/convert.h"
-#include "renaissance/norms.h"
 #include "renaissance/scalars.h"
 
 using namespace rn;
@@ -14,18 +14,6 @@ namespace {
 struct RowLoss {
   float loss, correct;
 };
-
-__device__ __forceinline__ double fold(double* lane, double mine) {
-  lane[threadIdx.x] = mine;
-  __syncthreads();
-  for (int half = LANES / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) lane[threadIdx.x] = lane[threadIdx.x] + lane[threadIdx.x + half];
-    __syncthreads();
-  }
-  const double total = lane[0];
-  __syncthreads();
-  return total;
-}
 
 // Loss and rank of a row, and (softmax - smoothed target) * seed to `gradient`.
 __device__ __forceinline__ RowLoss row_loss(const void* z, i32 dtype, i64 begin, i32 classes,
@@ -68,7 +56,7 @@ __device__ __forceinline__ RowLoss row_loss(const void* z, i32 dtype, i64 begin,
 extern "C" __global__ void classify(const void* z, i32 dtype, const i64* target, u16* gradient,
                                     i32 rows, i32 classes, float smoothing, const Scalars* s,
                                     double* sums, float* loss, float* weight) {
-  __shared__ double lane[LANES];
+  __shared__ double loss_lane[LANES], correct_lane[LANES];
   double losses = 0.0, correct = 0.0;
   for (i32 row = threadIdx.x; row < rows; row += LANES) {
     const RowLoss found =
@@ -77,8 +65,12 @@ extern "C" __global__ void classify(const void* z, i32 dtype, const i64* target,
     losses = losses + static_cast<double>(found.loss);
     correct = correct + static_cast<double>(found.correct);
   }
-  losses = fold(lane, losses);
-  correct = fold(lane, correct);
+  loss_lane[threadIdx.x] = losses;
+  correct_lane[threadIdx.x] = correct;
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  losses = fold_warp(loss_lane, threadIdx.x);
+  correct = fold_warp(correct_lane, threadIdx.x);
   if (threadIdx.x != 0) return;
   sums[0] = sums[0] + losses;
   sums[1] = sums[1] + static_cast<double>(rows);

@@ -70,8 +70,8 @@ class ResidentData:
         return cls(program, text.to(pictures.device), pictures, labels)
 
     def state(self, key: int, epoch: int, first: int = 0) -> torch.Tensor:
-        """(3,) int64 on the host: the words `augment` reads, to be copied to the device."""
-        words = np.array([key, epoch, first], np.uint64).view(np.int64)
+        """(4,) int64 on the host: the words of `augment`, to be copied to the device."""
+        words = np.array([key, epoch, first, 0], np.uint64).view(np.int64)
         return torch.from_numpy(words.copy())
 
     def augment(
@@ -81,16 +81,21 @@ class ResidentData:
         out: torch.Tensor,
         out_labels: torch.Tensor | None = None,
         out_ids: torch.Tensor | None = None,
+        *,
+        end: int = 0,
     ) -> None:
         """Make the batch of samples ``ids[first : first + len(out)]`` on torch's current stream.
 
         Args:
             ids: int64 on the device, every one within the data set; at least first + len(out).
-            state: (3,) int64 on the device: key, epoch, first (see `state`).
+            state: (4,) int64 on the device: key, epoch, first, and a counter that is 0 (see
+                `state`).
             out: (B, C, H, W) float32, bfloat16 or float16, contiguous or channels-last; channels
                 beyond the program's become zeros.
             out_labels: (B,) int64, or None.
             out_ids: (B,) int64, or None.
+            end: Number of samples: `first` moves on to the next batch, past the end to 0; with 0
+                it stays.
         """
         channels, height, width = self.program.shape
         if out.dtype not in _DTYPES or out.shape[2:] != (height, width) or out.shape[1] < channels:
@@ -115,6 +120,7 @@ class ResidentData:
             np.int32(_DTYPES[out.dtype]),
             np.int32(_layout(out)),
             np.int32(out.shape[1]),
+            np.int64(end),
         )
 
 
