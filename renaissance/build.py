@@ -391,12 +391,14 @@ def _speed_up(executor: StepExecutor, task: Task, options: CompileOptions) -> No
     """Fused or compiled passes on CUDA, where that is known to work and to help."""
     recipe, passes = task.settings, executor.passes
     if options.fuse == "auto" and recipe.train is not None and recipe.loss is not None:
-        passes.forward = perceptron(task.model, task.precision.working_dtype)
-        if passes.forward is not None:
-            names = [metric.name for metric in passes.metrics]
+        fused = passes.forward = perceptron(task.model, task.precision.working_dtype)
+        if fused is not None:
+            memory, names = executor.memory, [metric.name for metric in passes.metrics]
+            places = [(s.name, memory.view("G", s.name)) for s in memory.plan.parameters]
+            passes.landing = fused.land(dict(zip(executor.parameters, places)))
             loaders = [one for one in (recipe.train, recipe.valid) if one is not None]
             labels = [loader.sample_spec().label for loader in loaders]
-            scalars = executor.memory.region("S")
+            scalars = memory.region("S")
             passes.head = classifier_head(task.model, recipe.loss, names, labels, scalars)
             executor.how = "fused"
             return

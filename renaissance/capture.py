@@ -143,6 +143,7 @@ class CapturedExecutor(StepExecutor):
         self.mode(True)
 
         def warm() -> None:
+            self.aim(variant.first)
             loss, _ = self.train_pass(x, y, scratch)
             torch.autograd.grad(loss, self.parameters, grad_outputs=self._seed, allow_unused=True)
 
@@ -156,6 +157,7 @@ class CapturedExecutor(StepExecutor):
         self.updater.begin_capture()
         graph = self._graph(warm, body)
         self.updater.end_capture()
+        self.memory.region("G").zero_()  # warming up may have left something there
         return graph
 
     def _capture_test(

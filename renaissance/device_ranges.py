@@ -44,6 +44,7 @@ class DeviceRanges:
         self._num_shadow_bytes = memory.region("B'").nbytes if has("B'") else 0
         self._first_chunk = on_device(tables.first_chunk, memory.device)
         self._side = torch.cuda.Stream(memory.device)
+        self._landed: tuple[torch.Tensor, int, torch.Tensor | None] | None = None
         #: Learning rates of the steps to come: (next, count) int64, then float64 ones. Steps take
         #: from it while it has any left, then S.lr as it stands.
         self.rates = torch.zeros(2 + RATES, dtype=torch.int64, device=memory.device)
@@ -72,6 +73,17 @@ class DeviceRanges:
             0 if weight is None else weight.data_ptr(),
         )
 
+    def landed(
+        self, partials: torch.Tensor, is_sum: bool, weight: torch.Tensor, is_last: bool
+    ) -> None:
+        """`partials` are the sums of G, which is filled; here or `decide` counts the micro-step."""
+        if is_last:
+            self._landed = (partials, 2 if is_sum else 1, weight)
+            return
+        kernels.launch(
+            "count_micro", 1, 1, self._scalars.address, np.int32(not is_sum), weight.data_ptr()
+        )
+
     def check(self) -> None:
         """Partial sums of G as it stands."""
         tables = self._tables
@@ -90,16 +102,18 @@ class DeviceRanges:
         width = 0 if sums is None else sums.shape[1]
         if width > MAX_SUMS:
             raise ValueError(f"{width} sums of loss and metrics; at most {MAX_SUMS} are allowed")
+        partials, gathered, weight = self._landed or (self._tables.partials, 0, None)
+        self._landed = None
         kernels.launch(
             "scalars",
             1,
             DECISION,
             self._scalars.address,
-            self._tables.partials.data_ptr(),
-            np.int64(self._tables.num_chunks),
+            partials.data_ptr(),
+            np.int64(len(partials)),
             self.rates.data_ptr(),
-            np.int32(0),
-            0,
+            np.int32(gathered),
+            0 if weight is None else weight.data_ptr(),
             0 if sums is None else sums.data_ptr(),
             np.int32(width),
         )

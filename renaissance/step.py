@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from renaissance.precision import Precision
 from renaissance.switches import tell_compiler
 from renaissance.tally import Tally
 from renaissance.update import Updater
+
+if TYPE_CHECKING:
+    from renaissance.nn.fused_linear import Landing
 
 LossFunction = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
 
@@ -62,10 +65,12 @@ class Passes:
         forward: A fused forward in the place of the module's, or None.
         head: A fused ``(output, target, sums) -> (loss sum, weight)`` that adds to the sums
             itself, or None.
+        landing: Where a fused forward's backward puts its gradients, or None.
     """
 
     forward: Forward | None = None
     head: Head | None = None
+    landing: Landing | None = None
 
     def __init__(
         self, module: nn.Module, loss: LossFunction, metrics: Sequence[Metric], precision: Precision
@@ -303,6 +308,7 @@ class StepExecutor:
         """The device work of `micro_step`, nothing of it on the host: what a graph holds."""
         if first:
             self.updater.snapshot_buffers()
+        self.aim(first)
         loss_sum, weight = self.train_pass(x, y, self.tally.window)
         gradients: Sequence[Tensor | None] = torch.autograd.grad(
             loss_sum,
@@ -312,9 +318,17 @@ class StepExecutor:
         )
         if self._idle:
             gradients = self._without_idle(gradients)
-        self.updater.gather(gradients, accumulate=not first, weight=weight)
+        if (landing := self.passes.landing) is None:
+            self.updater.gather(gradients, accumulate=not first, weight=weight)
+        else:
+            self.updater.landed(landing, accumulate=not first, weight=weight, last=last)
         if last:
             self.updater.finish(self.tally.step)
+
+    def aim(self, first: bool) -> None:
+        """Before a backward that fills G itself: whether it writes or adds."""
+        if self.passes.landing is not None:
+            self.passes.landing.is_sum = not first
 
     def _without_idle(self, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         count = len(self.parameters)

@@ -9,7 +9,7 @@ the decisions of a step in ``scalars.h``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -23,6 +23,20 @@ if TYPE_CHECKING:
     from renaissance.ema import Clip, Ema
     from renaissance.memory import Memory
     from renaissance.optim import Optimizer
+
+
+class Landing(Protocol):
+    """What a backward leaves that has brought gradients to G itself.
+
+    Attributes:
+        partials: (n,) float32: sums of squares of pieces of G that together are all of it.
+        names: The parameter that each piece is of.
+    """
+
+    @property
+    def partials(self) -> torch.Tensor: ...
+    @property
+    def names(self) -> Sequence[str]: ...
 
 
 class Updater:
@@ -70,6 +84,7 @@ class Updater:
         else:
             self._ranges = DeviceRanges(memory, self.tables, self.scalars)
         self._gradients = GatherTable(self.tables.parameters, self.device)
+        self._landing: Landing | None = None
         self._capturing: GatherTable | None = None
         self._captured: list[GatherTable] = []
         self.scalars.write(
@@ -113,6 +128,22 @@ class Updater:
             gradients.upload()
         self._ranges.gather(gradients, accumulate, weight)
 
+    def landed(
+        self, landing: Landing, *, accumulate: bool, weight: torch.Tensor, last: bool
+    ) -> None:
+        """In the place of `gather`, on a GPU, after a backward that has filled G itself.
+
+        Args:
+            landing: What it left: sums of squares of all of G as it now stands.
+            accumulate: It has added to G.
+            weight: As in `gather`.
+            last: `finish` comes next, and counts the micro-step with what else it does.
+        """
+        assert isinstance(self._ranges, DeviceRanges), "gradients land by themselves on GPUs alone"
+        self._check_weight(weight)
+        self._landing = landing
+        self._ranges.landed(landing.partials, accumulate, weight, last)
+
     def _check_weight(self, weight: torch.Tensor) -> None:
         """Its bytes are read as one float32 number: anything else would be another number."""
         kind = (weight.dtype, weight.numel(), weight.device.type)
@@ -154,4 +185,7 @@ class Updater:
     def first_non_finite(self) -> str | None:
         """Name of the first parameter whose gradient was not finite in the last window."""
         chunk = self.scalars["bad_chunk"]
-        return None if chunk < 0 else self.tables.name_of_chunk(chunk)
+        if chunk < 0:
+            return None
+        landing = self._landing
+        return self.tables.name_of_chunk(chunk) if landing is None else landing.names[chunk]

@@ -181,6 +181,11 @@ extern "C" __global__ void gather(const GatherRow* rows, const Chunk* chunks, fl
   }
 }
 
+// A micro-step whose gradients came to G without `gather`, and which is not its window's last.
+extern "C" __global__ void count_micro(Scalars* s, i32 is_first, const float* weight) {
+  count_micro_step(*s, is_first != 0, weight);
+}
+
 extern "C" __global__ void check_range(const float* g, const TensorRow* rows, const Chunk* chunks,
                                        float* partials) {
   __shared__ float lane[LANES];

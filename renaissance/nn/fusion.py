@@ -6,17 +6,60 @@ goes through torch.compile. Hooks on the layers do not run then, as in any captu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from renaissance.nn.fused_linear import Landing
 
 Forward = Callable[[Tensor], Tensor]
 Head = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Forward | None:
+class Perceptron:
+    """The forward of a sequence of linear layers and ReLUs, one kernel a layer.
+
+    Args:
+        steps: The layers, and whether a ReLU follows.
+        dtype: Of their weights.
+
+    """
+
+    def __init__(self, steps: Sequence[tuple[nn.Linear, bool]], dtype: torch.dtype) -> None:
+        self._steps, self._dtype = steps, dtype
+        self._landing: Landing | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        from renaissance.nn.fused_linear import fused_perceptron
+
+        rows = x.flatten(1).to(self._dtype).contiguous()
+        layers = [(layer.weight, layer.bias, relu) for layer, relu in self._steps]
+        return fused_perceptron(rows, layers, self._landing)
+
+    def land(self, places: Mapping[Tensor, tuple[str, Tensor]]) -> Landing | None:
+        """Let backward put its gradients where they are wanted, if it has just those; else None.
+
+        Args:
+            places: Name, and float32 place of the gradient, of every parameter that is trained. A
+                parameter that two layers share has two gradients, which are added elsewhere.
+        """
+        from renaissance.nn.fused_linear import Landing
+
+        layers = [layer for layer, _ in self._steps]
+        own = [t for layer in layers for t in (layer.weight, layer.bias) if t is not None]
+        is_dense = all(place.is_contiguous() for _, place in places.values())
+        if not is_dense or len(own) != len(places) or set(own) != set(places):
+            return None
+        weights = [places[layer.weight] for layer in layers]
+        biases = [None if layer.bias is None else places[layer.bias] for layer in layers]
+        self._landing = Landing.of(list(zip(weights, biases)))
+        return self._landing
+
+
+def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Perceptron | None:
     """The fused forward of a sequence of Flatten, Linear and ReLU layers in 16 bits, else None."""
     if dtype is None or not isinstance(module, nn.Sequential):
         return None
@@ -33,13 +76,7 @@ def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Forward | None:
             return None
     if not steps or steps[-1][1] or any(step.weight.dtype != dtype for step, _ in steps):
         return None
-    from renaissance.nn.fused_linear import fused_perceptron
-
-    def forward(x: Tensor) -> Tensor:
-        rows = x.flatten(1).to(dtype).contiguous()
-        return fused_perceptron(rows, [(step.weight, step.bias, relu) for step, relu in steps])
-
-    return forward
+    return Perceptron(steps, dtype)
 
 
 def classifier_head(
