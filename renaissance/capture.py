@@ -6,7 +6,9 @@ addresses: regions, inputs, tables and the module live as long as the executor d
 
 Per step the host copies the next batch to a device slot on a copy stream and replays a graph, whose
 first kernel finds its slot by the micro-step counter in region S. Learning rates are written ahead,
-those of many steps in one copy, since a copy between two graphs holds up the second one.
+those of many steps in one copy, since a copy between two graphs holds up the second one. Where the
+data live on the device a graph makes the next step's batch beside its own update, once its backward
+has read the input.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class CapturedExecutor(StepExecutor):
         self, passes: Passes, memory: Memory, updater: Updater, parameters: Sequence[nn.Parameter]
     ) -> None:
         super().__init__(passes, memory, updater, parameters)
-        self.stream = STREAMS.take(memory.device)
+        self.stream, self._side = (STREAMS.take(memory.device) for _ in range(2))
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: dict[Variant, torch.cuda.CUDAGraph] = {}
         self._test_graphs: dict[int, torch.cuda.CUDAGraph] = {}
@@ -79,6 +81,7 @@ class CapturedExecutor(StepExecutor):
         self._train: Loader | None = None
         self._valid: Loader | None = None
         self._residences: list[Residence] = []
+        self._home_ahead: Residence | None = None
         assert updater.rates is not None, "the regions are on a GPU"
         self._rates = RateFeed(updater.rates)
         self.rates_ahead = self._rates.room
@@ -150,15 +153,31 @@ class CapturedExecutor(StepExecutor):
         def body() -> None:
             if home is None:
                 self._load_input(inputs, variant.samples)
-            else:
-                home.take(x, y)
             self.record(x, y, first=variant.first, last=variant.last)
 
         self.updater.begin_capture()
+        self._home_ahead = home
         graph = self._graph(warm, body)
+        self._home_ahead = None
         self.updater.end_capture()
         self.memory.region("G").zero_()  # warming up may have left something there
         return graph
+
+    def end_micro_step(self, last: bool) -> None:
+        """With data on the device the graph makes the next batch beside this.
+
+        It has the size of a full one; past the end of the data its samples are any.
+        """
+        home, inputs = self._home_ahead, self._inputs
+        if home is None or inputs is None:
+            super().end_micro_step(last)
+            return
+        stream = torch.cuda.current_stream()
+        self._side.wait_stream(stream)
+        with torch.cuda.stream(self._side):
+            home.take(inputs.x, inputs.y)
+        super().end_micro_step(last)
+        stream.wait_stream(self._side)
 
     def _capture_test(
         self, inputs: InputSlots, samples: int, home: Residence | None
@@ -229,7 +248,10 @@ class CapturedExecutor(StepExecutor):
         home = self._home(loader)
         if home is not None:
             with torch.cuda.stream(self.stream):
-                yield home.epoch(seed=seed, epoch=epoch, start_step=start_step, steps=steps)
+                places = home.epoch(seed=seed, epoch=epoch, start_step=start_step, steps=steps)
+                if loader is self._train and self._inputs is not None:
+                    home.take(self._inputs.x, self._inputs.y)  # each step makes that of the next
+                yield places
             torch.cuda.current_stream().wait_stream(self.stream)
             return
         with torch.cuda.stream(self.stream):
@@ -315,6 +337,7 @@ class CapturedExecutor(StepExecutor):
         torch.cuda.synchronize()
         super().close()
         STREAMS.give_back(self.stream)
+        STREAMS.give_back(self._side)
         for graph in (*self._graphs.values(), *self._test_graphs.values()):
             graph.reset()
         self._graphs.clear()

@@ -1,7 +1,7 @@
 """Data sets that live on the GPU: a captured step takes its batch from there, not from the host.
 
 At an epoch's start the host copies the keyed order and a few numbers (key, epoch, first sample) to
-the device; the graph's first kernel transforms the batch that they name and moves on.
+the device; one kernel transforms the batch that they name and moves on.
 """
 
 from __future__ import annotations

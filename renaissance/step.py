@@ -23,7 +23,7 @@ from renaissance.data.stream import BatchStream
 from renaissance.inputs import copied_in_time, queued
 from renaissance.memory import Memory
 from renaissance.metrics import Metric
-from renaissance.nn.fusion import Forward, Head
+from renaissance.nn.fusion import Forward, Head, check_counted
 from renaissance.precision import Precision
 from renaissance.switches import tell_compiler
 from renaissance.tally import Tally
@@ -322,6 +322,10 @@ class StepExecutor:
             self.updater.gather(gradients, accumulate=not first, weight=weight)
         else:
             self.updater.landed(landing, accumulate=not first, weight=weight, last=last)
+        self.end_micro_step(last)
+
+    def end_micro_step(self, last: bool) -> None:
+        """What follows when the gradients are in G and the input has been read."""
         if last:
             self.updater.finish(self.tally.step)
 
@@ -371,15 +375,6 @@ class StepExecutor:
     def forget_mode(self) -> None:
         """The module's mode may have been changed from outside: set it again at the next step."""
         self._training = None
-
-
-def check_counted(low: int | None) -> None:
-    """ValueError for labels of no class, which a fused loss would take for places in memory."""
-    if low is not None and low < 0:
-        raise ValueError(
-            f"some labels are {low}, which does not count; those that the task was compiled "
-            "with all did. Compile with such data, or with fuse='off'"
-        )
 
 
 def own(batch: Batch) -> Batch:

@@ -116,3 +116,12 @@ def classifier_head(
         return classify(output, target, smoothing=smoothing, scalars=scalars, sums=sums)
 
     return head
+
+
+def check_counted(low: int | None) -> None:
+    """ValueError for labels of no class, which a fused loss would take for places in memory."""
+    if low is not None and low < 0:
+        raise ValueError(
+            f"some labels are {low}, which does not count; those that the task was compiled "
+            "with all did. Compile with such data, or with fuse='off'"
+        )

@@ -65,13 +65,28 @@ def test_captured_equals_eager(precision, accumulate):
     assert captured.executor.updater.scalars["lr"] == rate > 0
 
 
-def test_data_on_the_gpu_are_those_that_workers_feed():
-    resident, fed = make(cache="on"), make(cache="off")
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_data_on_the_gpu_are_those_that_workers_feed(accumulate):
+    """A graph makes the next one's batch: over ends of epochs, stops and evaluations too."""
+    resident, fed = (make(cache=cache, accumulate=accumulate) for cache in ("on", "off"))
     assert "data on the GPU" in resident.executor.describe()
     for task in (resident, fed):
-        task.fit(epochs=4, max_steps=19, verbose=0)  # stops in the middle of an epoch
-        task.fit(epochs=6, verbose=0, horizon="stretch")
+        task.fit(epochs=4, max_steps=19 // accumulate, verbose=0)  # in the middle of an epoch
+        task.fit(epochs=6, verbose=0, horizon="stretch", validation_freq=("step", 2))
+        batch = task.batch_at(0, 1)
+        for one in batch if accumulate > 1 else [batch]:
+            task.train_on_batch(one.x.float().cpu(), one.y.cpu())
+        task.fit(epochs=7, verbose=0, horizon="stretch")
     assert_equal(resident, fed)
+
+
+def test_dry_runs_and_sweeps_leave_the_next_batches_alone():
+    first, second = make(cache="on"), make(cache="on")
+    first.dry_run(steps=3)
+    first.evaluate(first.settings.train, verbose=0)
+    for task in (first, second):
+        task.fit(epochs=2, verbose=0)
+    assert_equal(first, second)
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
