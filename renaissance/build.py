@@ -394,7 +394,7 @@ def _speed_up(executor: StepExecutor, task: Task, options: CompileOptions) -> No
         fused = passes.forward = perceptron(task.model, task.precision.working_dtype)
         if fused is not None:
             memory, names = executor.memory, [metric.name for metric in passes.metrics]
-            places = [(s.name, memory.view("G", s.name)) for s in memory.plan.parameters]
+            places = ((s.name, memory.view("G", s.name)) for s in memory.plan.parameters)
             passes.landing = fused.land(dict(zip(executor.parameters, places)))
             loaders = [one for one in (recipe.train, recipe.valid) if one is not None]
             labels = [loader.sample_spec().label for loader in loaders]

@@ -336,8 +336,8 @@ class CapturedExecutor(StepExecutor):
         self._is_closed = True
         torch.cuda.synchronize()
         super().close()
-        STREAMS.give_back(self.stream)
         STREAMS.give_back(self._side)
+        STREAMS.give_back(self.stream)  # taken first again, with cuBLAS's workspace
         for graph in (*self._graphs.values(), *self._test_graphs.values()):
             graph.reset()
         self._graphs.clear()

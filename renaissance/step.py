@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,10 +27,7 @@ from renaissance.nn.fusion import Forward, Head, check_counted
 from renaissance.precision import Precision
 from renaissance.switches import tell_compiler
 from renaissance.tally import Tally
-from renaissance.update import Updater
-
-if TYPE_CHECKING:
-    from renaissance.nn.fused_linear import Landing
+from renaissance.update import Landing, Updater
 
 LossFunction = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
 

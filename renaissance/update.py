@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 
 
 class Landing(Protocol):
-    """What a backward leaves that has brought gradients to G itself.
+    """What a backward leaves that brings gradients to G itself.
 
     Attributes:
+        is_sum: Whether it adds to G.
         partials: (n,) float32: sums of squares of pieces of G that together are all of it.
         names: The parameter that each piece is of.
     """
+
+    is_sum: bool
 
     @property
     def partials(self) -> torch.Tensor: ...
