@@ -23,7 +23,7 @@ from renaissance.init import Initializer
 from renaissance.losses import Loss
 from renaissance.memory import Memory, MemoryPlan
 from renaissance.metrics import resolve_metrics
-from renaissance.nn.fusion import Fusion, Head, classifier_head, perceptron
+from renaissance.nn.fusion import Fusion, Head, Perceptron, classifier_head, perceptron
 from renaissance.scan import Scan, check_layers, check_random, has_trained_statistics, scan
 from renaissance.step import Passes, StepExecutor
 from renaissance.tally import Tally
@@ -397,6 +397,10 @@ def _speed_up(executor: StepExecutor, task: Task, options: CompileOptions) -> No
         if isinstance(found, Fusion):
             passes.forward, executor.how, executor.fused = found.forward, "fused", found.text
             passes.head = _head(executor, task, found.last)
+            if isinstance(found.forward, Perceptron):
+                memory = executor.memory
+                places = ((s.name, memory.view("G", s.name)) for s in memory.plan.parameters)
+                passes.landing = found.forward.land(dict(zip(executor.parameters, places)))
             return
         executor.fused = found
     if options.compile_model == "auto":

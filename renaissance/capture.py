@@ -4,20 +4,21 @@ Variants are {full, partial batch} x {first, last micro-batch of a window}; they
 front, on one private stream with one private pool, and destroyed together. A graph holds raw
 addresses: regions, inputs, tables and the module live as long as the executor does.
 
-Per step the host copies the next batch to a device slot on a copy stream, writes the learning rate
-when it has changed (8 bytes from a ring of pinned slots), and replays a graph, whose first kernel
-finds its slot by the micro-step counter in region S.
+Per step the host copies the next batch to a device slot on a copy stream and replays a graph, whose
+first kernel finds its slot by the micro-step counter in region S. Learning rates are written ahead,
+those of many steps in one copy, since a copy between two graphs holds up the second one. Where the
+data live on the device a graph makes the next step's batch beside its own update, once its backward
+has read the input.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from renaissance import kernels
 from renaissance.data.batch import Batch
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
-from renaissance.inputs import SLOTS, STREAMS, InputSlots, PinnedRing, Staged
+from renaissance.inputs import SLOTS, STREAMS, InputSlots, LateNumber, RateFeed, Staged
 from renaissance.memory import Memory
 from renaissance.residence import Place, Residence
 from renaissance.step import Passes, StepExecutor, own
@@ -43,8 +44,7 @@ OTHER_DATA = (
 WARM_UPS = 3  # passes before a capture: cuDNN and cuBLAS choose, Triton compiles
 
 
-@dataclasses.dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """One graph: how many samples, and where in the window."""
 
     samples: int
@@ -72,7 +72,7 @@ class CapturedExecutor(StepExecutor):
         self, passes: Passes, memory: Memory, updater: Updater, parameters: Sequence[nn.Parameter]
     ) -> None:
         super().__init__(passes, memory, updater, parameters)
-        self.stream = STREAMS.take(memory.device)
+        self.stream, self._side = (STREAMS.take(memory.device) for _ in range(2))
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: dict[Variant, torch.cuda.CUDAGraph] = {}
         self._test_graphs: dict[int, torch.cuda.CUDAGraph] = {}
@@ -81,8 +81,11 @@ class CapturedExecutor(StepExecutor):
         self._train: Loader | None = None
         self._valid: Loader | None = None
         self._residences: list[Residence] = []
-        self._rates = PinnedRing(self._lr)
-        self._last_lr: float | None = None
+        self._home_ahead: Residence | None = None
+        assert updater.rates is not None, "the regions are on a GPU"
+        self._rates = RateFeed(updater.rates)
+        self.rates_ahead = self._rates.room
+        self._stop = LateNumber(updater.scalars.view("stop")[0])
         self._is_closed = False
 
     def describe(self) -> str:
@@ -144,20 +147,38 @@ class CapturedExecutor(StepExecutor):
         self.mode(True)
 
         def warm() -> None:
+            self.aim(variant.first)
             loss, _ = self.train_pass(x, y, scratch)
             torch.autograd.grad(loss, self.parameters, grad_outputs=self._seed, allow_unused=True)
 
         def body() -> None:
             if home is None:
                 self._load_input(inputs, variant.samples)
-            else:
-                home.take(x, y)
             self.record(x, y, first=variant.first, last=variant.last)
 
         self.updater.begin_capture()
+        self._home_ahead = home
         graph = self._graph(warm, body)
+        self._home_ahead = None
         self.updater.end_capture()
+        self.memory.region("G").zero_()  # warming up may have left something there
         return graph
+
+    def end_micro_step(self, last: bool) -> None:
+        """With data on the device the graph makes the next batch beside this.
+
+        It has the size of a full one; past the end of the data its samples are any.
+        """
+        home, inputs = self._home_ahead, self._inputs
+        if home is None or inputs is None:
+            super().end_micro_step(last)
+            return
+        stream = torch.cuda.current_stream()
+        self._side.wait_stream(stream)
+        with torch.cuda.stream(self._side):
+            home.take(inputs.x, inputs.y)
+        super().end_micro_step(last)
+        stream.wait_stream(self._side)
 
     def _capture_test(
         self, inputs: InputSlots, samples: int, home: Residence | None
@@ -228,7 +249,10 @@ class CapturedExecutor(StepExecutor):
         home = self._home(loader)
         if home is not None:
             with torch.cuda.stream(self.stream):
-                yield home.epoch(seed=seed, epoch=epoch, start_step=start_step, steps=steps)
+                places = home.epoch(seed=seed, epoch=epoch, start_step=start_step, steps=steps)
+                if loader is self._train and self._inputs is not None:
+                    home.take(self._inputs.x, self._inputs.y)  # each step makes that of the next
+                yield places
             torch.cuda.current_stream().wait_stream(self.stream)
             return
         with torch.cuda.stream(self.stream):
@@ -270,23 +294,12 @@ class CapturedExecutor(StepExecutor):
                 yield ahead.popleft()
         yield from ahead
 
-    def commit(self) -> None:
-        tally = self.tally
-        kernels.launch(
-            "commit_tally",
-            1,
-            max(32, tally.window.numel()),
-            tally.window.data_ptr(),
-            tally.last.data_ptr(),
-            tally.epoch.data_ptr(),
-            np.int32(tally.window.numel()),
-            self.memory.address("S"),
-        )
+    def set_rates(self, rates: Sequence[float]) -> None:
+        self._rates.write(rates)
 
-    def set_lr(self, lr: float) -> None:
-        if lr != self._last_lr:
-            self._rates.write(lr)
-            self._last_lr = lr
+    def may_have_stopped(self) -> bool:
+        """As of an earlier call: a stopped run changes nothing, so it may be noticed late."""
+        return bool(self._stop.look())
 
     def micro_step(self, batch: Any, *, first: bool, last: bool) -> None:
         if isinstance(batch, Place):
@@ -316,7 +329,7 @@ class CapturedExecutor(StepExecutor):
 
     def forget_mode(self) -> None:
         super().forget_mode()
-        self._last_lr = None
+        self._rates.forget()
 
     def close(self) -> None:
         if self._is_closed:
@@ -324,7 +337,8 @@ class CapturedExecutor(StepExecutor):
         self._is_closed = True
         torch.cuda.synchronize()
         super().close()
-        STREAMS.give_back(self.stream)
+        STREAMS.give_back(self._side)
+        STREAMS.give_back(self.stream)  # taken first again, with cuBLAS's workspace
         for graph in (*self._graphs.values(), *self._test_graphs.values()):
             graph.reset()
         self._graphs.clear()

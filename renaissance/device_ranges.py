@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from renaissance.operations import RangeOp
 
 LANES = 256  # threads of a block that folds (norms.h)
+DECISION = LANES + 96  # threads of the kernel that decides
+MAX_SUMS = LANES  # columns of the sums that it closes
+
+RATES = 62  # learning rates that can be written ahead
 
 
 class DeviceRanges:
@@ -40,6 +44,10 @@ class DeviceRanges:
         self._num_shadow_bytes = memory.region("B'").nbytes if has("B'") else 0
         self._first_chunk = on_device(tables.first_chunk, memory.device)
         self._side = torch.cuda.Stream(memory.device)
+        self._landed: tuple[torch.Tensor, int, torch.Tensor | None] | None = None
+        #: Learning rates of the steps to come: (next, count) int64, then float64 ones. Steps take
+        #: from it while it has any left, then S.lr as it stands.
+        self.rates = torch.zeros(2 + RATES, dtype=torch.int64, device=memory.device)
 
     def snapshot(self) -> None:
         """B' = B."""
@@ -65,6 +73,17 @@ class DeviceRanges:
             0 if weight is None else weight.data_ptr(),
         )
 
+    def landed(
+        self, partials: torch.Tensor, is_sum: bool, weight: torch.Tensor, is_last: bool
+    ) -> None:
+        """`partials` are the sums of G, which is filled; here or `decide` counts the micro-step."""
+        if is_last:
+            self._landed = (partials, 2 if is_sum else 1, weight)
+            return
+        kernels.launch(
+            "count_micro", 1, 1, self._scalars.address, np.int32(not is_sum), weight.data_ptr()
+        )
+
     def check(self) -> None:
         """Partial sums of G as it stands."""
         tables = self._tables
@@ -76,6 +95,27 @@ class DeviceRanges:
             tables.rows.data_ptr(),
             tables.chunks.data_ptr(),
             tables.partials.data_ptr(),
+        )
+
+    def decide(self, sums: torch.Tensor | None) -> None:
+        """The window's decision; `sums` are closed by it (see ``Updater.finish``)."""
+        width = 0 if sums is None else sums.shape[1]
+        if width > MAX_SUMS:
+            raise ValueError(f"{width} sums of loss and metrics; at most {MAX_SUMS} are allowed")
+        partials, gathered, weight = self._landed or (self._tables.partials, 0, None)
+        self._landed = None
+        kernels.launch(
+            "scalars",
+            1,
+            DECISION,
+            self._scalars.address,
+            partials.data_ptr(),
+            np.int64(len(partials)),
+            self.rates.data_ptr(),
+            np.int32(gathered),
+            0 if weight is None else weight.data_ptr(),
+            0 if sums is None else sums.data_ptr(),
+            np.int32(width),
         )
 
     def run_in_order(self, ops: Sequence[RangeOp]) -> None:
@@ -96,12 +136,9 @@ class DeviceRanges:
             stream.wait_stream(self._side)
 
     def run(self, op: RangeOp) -> None:
-        """One operation of ``Updater.ops`` after the gather."""
+        """One operation of ``Updater.ops`` after the decision."""
         scalars = self._scalars.address
-        if op.kernel == "scalars":
-            partials, count = self._tables.partials.data_ptr(), np.int64(self._tables.num_chunks)
-            kernels.launch("scalars", 1, LANES, scalars, partials, count)
-        elif op.kernel == "norms":
+        if op.kernel == "norms":
             self._trust_ratios(op)
         elif op.kernel == "average":
             self._launch_average("average_ranges", scalars)

@@ -28,6 +28,7 @@ class HostRanges:
 
     def __init__(self, memory: Memory, tables: Tables, scalars: Scalars, threads: int) -> None:
         self._memory, self._tables, self._scalars, self._threads = memory, tables, scalars, threads
+        self._has_nan = scalars.view("has_nan")[0]
         has = memory.plan.has
         self._at = {
             name: memory.address(name) if has(name) and memory.region(name).numel() else 0
@@ -70,17 +71,25 @@ class HostRanges:
             self._threads,
         )
 
+    def decide(self, sums: torch.Tensor | None) -> None:
+        """The window's decision; `sums` are closed by it (see ``Updater.finish``)."""
+        tables = self._tables
+        _native.step_scalars(self._scalars.address, tables.partials.data_ptr(), tables.num_chunks)
+        if sums is not None:
+            window, last, epoch = sums.unbind()
+            last.copy_(window)
+            epoch.add_(torch.where(self._has_nan != 0, 0.0, window))
+            window.zero_()
+
     def run_in_order(self, ops: Sequence[RangeOp]) -> None:
         """Several operations, one after the other."""
         for op in ops:
             self.run(op)
 
     def run(self, op: RangeOp) -> None:
-        """One operation of ``Updater.ops`` after the gather."""
+        """One operation of ``Updater.ops`` after the decision."""
         scalars = self._scalars.address
-        if op.kernel == "scalars":
-            _native.step_scalars(scalars, self._tables.partials.data_ptr(), self._tables.num_chunks)
-        elif op.kernel == "norms":
+        if op.kernel == "norms":
             self._trust_ratios(op)
         elif op.kernel == "average":
             assert self._averages is not None

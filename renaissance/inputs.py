@@ -1,4 +1,4 @@
-"""What moves from the host to a GPU beside a captured graph: batches and the learning rate.
+"""What moves from the host to a GPU beside a captured graph: batches and learning rates.
 
 Batches go over a copy stream into device slots, one ahead of the step; a slot is filled again only
 when the graph that read it has run. Events order all of it on the device; the host waits only for
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,6 +52,20 @@ class Mark(Protocol):
         """Wait until everything queued before it has run."""
 
 
+class Event(Mark, Protocol):
+    """A mark that can be asked."""
+
+    def query(self) -> bool:
+        """Whether everything queued before it has run."""
+
+
+def queued() -> torch.cuda.Event:
+    """An event behind everything queued so far."""
+    event = torch.cuda.Event()
+    event.record()
+    return event
+
+
 def copied_in_time(
     stream: BatchStream, place: Callable[[Batch], Batch], mark: Callable[[], Mark]
 ) -> Iterator[Batch]:
@@ -79,33 +94,82 @@ def _let_go(stream: BatchStream, batch: Batch, copied: Mark) -> None:
     stream.release(batch)
 
 
-class PinnedRing:
-    """Numbers on their way to one device scalar; a slot is not rewritten before its copy has run.
+class RateFeed:
+    """Learning rates on their way to the device, those of many steps in one copy.
+
+    A copy between two graphs holds up the second one, so it should be rare. Host memory is a ring
+    of pinned slots; a slot is not rewritten before its copy has run.
 
     Args:
-        target: 0-d float64 tensor on the device.
-        size: Slots, even.
+        table: (2 + n) int64 on the device: next, count, and n float64 (``Updater.rates``).
+        pin: Whether host memory is pinned; only pages that are can be copied beside the host.
+        mark: Gives an event behind everything queued so far.
     """
 
-    def __init__(self, target: Tensor, size: int = 64) -> None:
-        self._target, self._half = target, size // 2
-        self._slots = torch.empty(size, dtype=target.dtype, device="cpu", pin_memory=True)
-        self._numbers = self._slots.numpy()
-        self._views = list(self._slots.unbind())
-        self._copied = [torch.cuda.Event() for _ in range(2)]
-        self._next = 0
+    SLOTS = 8
 
-    def write(self, value: float) -> None:
-        """One copy of one scalar on the current stream."""
-        place = self._next % (2 * self._half)
-        half, within = divmod(place, self._half)
-        if within == 0 and self._next >= 2 * self._half:
-            self._copied[half].synchronize()  # a whole round ago
-        self._numbers[place] = value
-        self._target.copy_(self._views[place], non_blocking=True)
-        if within == self._half - 1:
-            self._copied[half].record()
-        self._next += 1
+    def __init__(
+        self, table: Tensor, *, pin: bool = True, mark: Callable[[], Mark] | None = None
+    ) -> None:
+        self.room = len(table) - 2  #: rates that one copy takes
+        self._table, self._mark = table, mark or queued
+        slots = torch.zeros(self.SLOTS, len(table), dtype=table.dtype, pin_memory=pin, device="cpu")
+        self._slots = list(slots.unbind())
+        self._words = slots.numpy()
+        self._rates = self._words.view(np.float64)
+        self._copied: list[Mark | None] = [None] * self.SLOTS
+        self._place = 0
+        self._constant: float | None = None
+
+    def write(self, rates: Sequence[float]) -> None:
+        """The rates of the steps to come, in place of those written before; at least one.
+
+        The last one holds until others are written, so a rate that stays is written once.
+        """
+        is_constant = rates.count(rates[0]) == len(rates)
+        if is_constant and rates[0] == self._constant:
+            return
+        self._constant = rates[0] if is_constant else None
+        place = self._place
+        copied = self._copied[place]
+        if copied is not None:
+            copied.synchronize()  # a whole round ago
+        self._words[place, :2] = 0, len(rates)
+        self._rates[place, 2 : 2 + len(rates)] = rates
+        self._table.copy_(self._slots[place], non_blocking=True)
+        self._copied[place] = self._mark()
+        self._place = (place + 1) % self.SLOTS
+
+    def forget(self) -> None:
+        """Region S was written meanwhile: what is on the device is not known."""
+        self._constant = None
+
+
+class LateNumber:
+    """A number on the device as it was some time ago: looking at it waits for nothing.
+
+    Args:
+        source: One element on the device.
+        pin: Whether host memory is pinned; only pages that are can be copied beside the host.
+        mark: Gives an event behind everything queued so far.
+    """
+
+    def __init__(
+        self, source: Tensor, *, pin: bool = True, mark: Callable[[], Event] | None = None
+    ) -> None:
+        self._source, self._mark = source, mark or queued
+        self._host = torch.zeros_like(source, device="cpu", pin_memory=pin)
+        self._copied: Event | None = None
+        self._known = 0.0
+
+    def look(self) -> float:
+        """What is known of it; the copy that tells more the next time is queued."""
+        if self._copied is None or self._copied.query():
+            if self._copied is not None:
+                self._known = float(self._host)
+            self._host.copy_(self._source, non_blocking=True)
+            self._copied = self._mark()
+        return self._known
 
 
 @dataclasses.dataclass

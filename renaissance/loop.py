@@ -68,7 +68,7 @@ class FitLoop:
             verbose, epochs=options.epochs, steps_per_epoch=options.steps_per_epoch
         )
         self._hears_steps = callbacks.listens("on_train_batch_end")
-        self._is_first_step = True
+        self._is_first_step, self._rates_left = True, 0
         self._last_save, self._kept = time.monotonic(), self._place()
         self._skipped = int(self.executor.updater.scalars["skipped"])
 
@@ -156,7 +156,9 @@ class FitLoop:
     def _step(self, batches: Any, micro_batches: int) -> None:
         position = self.position
         self.callbacks.on_train_batch_begin(position.step, {})
-        self.executor.set_lr(self.task.learning_rate_at(position.attempted))
+        if self._rates_left == 0:
+            self._set_rates()
+        self._rates_left -= 1
         count = self.executor.step(batches, micro_batches)
         if self._is_first_step:
             self.task.require().check_home()
@@ -164,6 +166,15 @@ class FitLoop:
         position.step += 1
         position.attempted += 1
         self.progress.step(count)
+
+    def _set_rates(self) -> None:
+        """Learning rates of the steps to come: within an epoch, nothing measured moves them."""
+        position, options = self.position, self.options
+        left = min(options.steps_per_epoch - position.step, self.end - position.attempted)
+        soon = max(8, position.step)  # first a few, so that an epoch's first step need not wait
+        self._rates_left = min(left, soon, self.executor.rates_ahead)
+        steps = range(position.attempted, position.attempted + self._rates_left)
+        self.executor.set_rates([self.task.learning_rate_at(step) for step in steps])
 
     def _after_step(self) -> bool:
         """Hooks and upkeep after a step; True when no further step of this epoch is to be taken."""
@@ -182,7 +193,8 @@ class FitLoop:
         return self._stopped() or position.attempted >= self.end
 
     def _log(self, logs: LazyLogs) -> None:
-        self._check_finite()
+        if self.executor.may_have_stopped():
+            self._check_finite()
         if self.progress.wants_logs:
             self.progress.logs(self._epoch_logs())
         self.callbacks.on_log(self.position.attempted, logs)
@@ -375,7 +387,7 @@ def _dry_run(task: Task, built: Built, train: Loader, steps: int) -> dict[str, f
             with built.executor.batches(
                 train, seed=task.seed, epoch=0, start_step=step % train.steps_per_epoch
             ) as batches:
-                built.executor.set_lr(task.learning_rate_at(step))
+                built.executor.set_rates([task.learning_rate_at(step)])
                 built.executor.step(batches, 1)
         means = built.executor.tally.means("last")
         if task.settings.valid is not None:

@@ -112,7 +112,7 @@ def _steps(task: Task, train: Loader, rates: list[float]) -> Iterator[None]:
                 rate = next(left, None)
                 if rate is None:
                     return
-                executor.set_lr(rate)
+                executor.set_rates([rate])
                 count = min(k, train.steps_per_epoch - begin)
                 executor.step(batches, count)
                 yield

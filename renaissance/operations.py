@@ -41,8 +41,8 @@ class RangeOp:
         return f"{self.name:<36} {' '.join(self.regions):<14} {where}"
 
 
-#: Operations of a window that come before its decision.
-BEFORE_DECISION = ("RANGE_SNAPSHOT_BUFFERS", "RANGE_GATHER")
+#: Operations of a window up to its decision.
+UP_TO_DECISION = ("RANGE_SNAPSHOT_BUFFERS", "RANGE_GATHER", "SCALAR_INCREMENT")
 
 _BIASES = {"lars": "momentum", "lars_nesterov": "nesterov"}
 

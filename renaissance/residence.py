@@ -1,7 +1,7 @@
 """Data sets that live on the GPU: a captured step takes its batch from there, not from the host.
 
-At an epoch's start the host copies the keyed order and three numbers (key, epoch, first sample) to
-the device; the graph's first kernel transforms the batch that they name, its second moves on.
+At an epoch's start the host copies the keyed order and a few numbers (key, epoch, first sample) to
+the device; one kernel transforms the batch that they name and moves on.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from renaissance import kernels
 from renaissance.data.loader import Loader
 from renaissance.data.resident import ResidentData
+from renaissance.inputs import Mark, queued
 from renaissance.random import AUGMENT, Permutation, derive
 
 #: A data set takes at most this part of the device memory that is free when it is brought there.
@@ -44,11 +44,21 @@ class Residence:
 
     def __init__(self, loader: Loader, data: ResidentData) -> None:
         self.loader, self._data = loader, data
-        device = data.pictures.device
+        device, count = data.pictures.device, loader.num_samples
+        self._is_pinned = device.type == "cuda"
         # A batch more than there are samples: a graph replayed past an epoch's end reads valid ids.
-        size = loader.num_samples + loader.batch_size
+        size = count + loader.batch_size
         self._ids = torch.zeros(size, dtype=torch.int64, device=device)
-        self._state = torch.zeros(3, dtype=torch.int64, device=device)
+        self._state = torch.zeros(4, dtype=torch.int64, device=device)
+        self._order = np.arange(count)
+        self._made: tuple[int, int] | None = None  # seed and epoch of that order
+        self._host_ids = torch.from_numpy(self._order.copy())
+        self._host_state = torch.zeros(4, dtype=torch.int64, device="cpu")
+        if self._is_pinned:
+            self._host_ids = self._host_ids.pin_memory()
+            self._host_state = self._host_state.pin_memory()
+        self._is_sent = False
+        self._copied: Mark | None = None
 
     @classmethod
     def find(cls, loader: Loader, device: torch.device) -> Residence | None:
@@ -78,30 +88,48 @@ class Residence:
 
     def take(self, x: Tensor, y: Tensor) -> None:
         """Make the next batch of len(x) samples and move on: device work alone."""
-        self._data.augment(self._ids, self._state, x, y)
-        kernels.launch(
-            "advance",
-            1,
-            1,
-            self._state[2:].data_ptr(),
-            np.int64(len(x)),
-            np.int64(self.loader.num_samples),
-        )
+        self._data.augment(self._ids, self._state, x, y, end=self.loader.num_samples)
 
     def epoch(
         self, *, seed: int, epoch: int, start_step: int, steps: int | None
     ) -> Iterator[Place]:
-        """Send an epoch's order to the device; gives its batches from `start_step` on."""
-        loader = self.loader
-        seed, count = loader.resolve_seed(seed), loader.num_samples
-        ids = np.arange(count) if not loader.shuffle else Permutation(count, seed, epoch)[:]
-        first = start_step * loader.batch_size
-        self._ids[:count].copy_(torch.from_numpy(ids.copy()))
-        self._state.copy_(self._data.state(derive(seed, AUGMENT), epoch, first))
-        end = loader.steps_per_epoch if steps is None else min(steps, loader.steps_per_epoch)
-        return self._places(ids, range(start_step, end))
+        """Send an epoch's order to the device; gives its batches from `start_step` on.
 
-    def _places(self, ids: npt.NDArray[np.int64], steps: range) -> Iterator[Place]:
-        size = self.loader.batch_size
+        Nothing waits for the copies. In the middle of the epoch, while the device is busy, the next
+        one's order is made.
+        """
+        loader = self.loader
+        seed = loader.resolve_seed(seed)
+        self._make_order(seed, epoch)
+        if not self._is_sent:
+            self._ids[: len(self._order)].copy_(self._host_ids, non_blocking=True)
+            self._is_sent = True
+        self._wait()
+        state = self._data.state(derive(seed, AUGMENT), epoch, start_step * loader.batch_size)
+        self._state.copy_(self._host_state.copy_(state), non_blocking=True)
+        self._copied = queued() if self._is_pinned else None
+        end = loader.steps_per_epoch if steps is None else min(steps, loader.steps_per_epoch)
+        return self._places(self._order, range(start_step, end), seed, epoch)
+
+    def _make_order(self, seed: int, epoch: int) -> None:
+        """An epoch's order in host memory, unless it is there."""
+        if not self.loader.shuffle or self._made == (seed, epoch):
+            return
+        self._order = Permutation(self.loader.num_samples, seed, epoch)[:]
+        self._wait()
+        self._host_ids.copy_(torch.from_numpy(self._order))
+        self._made, self._is_sent = (seed, epoch), False
+
+    def _wait(self) -> None:
+        """Until host memory may be rewritten: its last copies, mostly long ago, have run."""
+        if self._copied is not None:
+            self._copied.synchronize()
+
+    def _places(
+        self, ids: npt.NDArray[np.int64], steps: range, seed: int, epoch: int
+    ) -> Iterator[Place]:
+        size, middle = self.loader.batch_size, steps.start + len(steps) // 2
         for step in steps:
             yield Place(ids[step * size : (step + 1) * size])
+            if step == middle:
+                self._make_order(seed, epoch + 1)

@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from renaissance.data.batch import Batch, on_host
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
-from renaissance.inputs import copied_in_time
+from renaissance.inputs import copied_in_time, queued
 from renaissance.memory import Memory
 from renaissance.metrics import Metric
-from renaissance.nn.fusion import Forward, Head
+from renaissance.nn.fusion import Forward, Head, check_counted
 from renaissance.precision import Precision
 from renaissance.switches import tell_compiler
 from renaissance.tally import Tally
-from renaissance.update import Updater
+from renaissance.update import Landing, Updater
 
 LossFunction = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
 
@@ -62,10 +62,12 @@ class Passes:
         forward: A fused forward in the place of the module's, or None.
         head: A fused ``(output, target, sums) -> (loss sum, weight)`` that adds to the sums
             itself, or None.
+        landing: Where a fused forward's backward puts its gradients, or None.
     """
 
     forward: Forward | None = None
     head: Head | None = None
+    landing: Landing | None = None
 
     def __init__(
         self, module: nn.Module, loss: LossFunction, metrics: Sequence[Metric], precision: Precision
@@ -119,13 +121,6 @@ def _device_type(x: Any) -> str:
     return str(first.device.type)
 
 
-def _mark() -> torch.cuda.Event:
-    """An event behind everything queued so far."""
-    event = torch.cuda.Event()
-    event.record()
-    return event
-
-
 class StepExecutor:
     """Runs steps eagerly, on any device; also what the captured executor records.
 
@@ -157,10 +152,10 @@ class StepExecutor:
         )
         self.train_pass, self.test_pass = passes.train, passes.test
         self._seed = updater.scalars.view("seed_scale")[0]
-        self._has_nan = updater.scalars.view("has_nan")[0]
         self._lr = updater.scalars.view("lr")[0]
         self._is_channels_last = any(s.channels_last for s in memory.plan.segments)
         self.how, self.fused = "plain", ""
+        self.rates_ahead = 1  #: steps whose learning rates can be set at once
         self._streams: dict[tuple[int, bool], tuple[Loader, int, BatchStream]] = {}
         self._training: bool | None = None
 
@@ -210,7 +205,7 @@ class StepExecutor:
     def _fed(self, stream: BatchStream) -> Iterator[Batch]:
         if self.memory.device.type == "cpu":
             return stream
-        return copied_in_time(stream, self._on_device, _mark)
+        return copied_in_time(stream, self._on_device, queued)
 
     def stream_of(self, loader: Loader, seed: int, *, looking: bool = False) -> BatchStream:
         """The stream of a loader; its threads and its ring serve one epoch after the other.
@@ -261,9 +256,14 @@ class StepExecutor:
             check_counted(int(y.min()))
         return self._on_device(Batch(x, y, np.arange(len(y))))
 
-    def set_lr(self, lr: float) -> None:
-        """The learning rate of the step about to be taken."""
-        self._lr.fill_(lr)
+    def set_rates(self, rates: Sequence[float]) -> None:
+        """Learning rates of the steps about to be taken, at most `rates_ahead`."""
+        (rate,) = rates
+        self._lr.fill_(rate)
+
+    def may_have_stopped(self) -> bool:
+        """False when skipped updates are not known to have stopped the run; asking costs little."""
+        return True
 
     def step(self, batches: Iterator[Any], count: int) -> int:
         """One step, whose window is the next `count` loader batches; returns its samples.
@@ -303,6 +303,7 @@ class StepExecutor:
         """The device work of `micro_step`, nothing of it on the host: what a graph holds."""
         if first:
             self.updater.snapshot_buffers()
+        self.aim(first)
         loss_sum, weight = self.train_pass(x, y, self.tally.window)
         gradients: Sequence[Tensor | None] = torch.autograd.grad(
             loss_sum,
@@ -312,10 +313,21 @@ class StepExecutor:
         )
         if self._idle:
             gradients = self._without_idle(gradients)
-        self.updater.gather(gradients, accumulate=not first, weight=weight)
+        if (landing := self.passes.landing) is None:
+            self.updater.gather(gradients, accumulate=not first, weight=weight)
+        else:
+            self.updater.landed(landing, accumulate=not first, weight=weight, last=last)
+        self.end_micro_step(last)
+
+    def end_micro_step(self, last: bool) -> None:
+        """What follows when the gradients are in G and the input has been read."""
         if last:
-            self.updater.finish()
-            self.commit()
+            self.updater.finish(self.tally.step)
+
+    def aim(self, first: bool) -> None:
+        """Before a backward that fills G itself: whether it writes or adds."""
+        if self.passes.landing is not None:
+            self.passes.landing.is_sum = not first
 
     def _without_idle(self, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         count = len(self.parameters)
@@ -328,10 +340,6 @@ class StepExecutor:
                 "batch that reaches them"
             )
         return gradients[:count]
-
-    def commit(self) -> None:
-        """Close the step in the tally."""
-        self.tally.commit(self._has_nan)
 
     def test_step(self, batch: Batch) -> None:
         """Add an evaluation batch to the tally's row "test"."""
@@ -362,15 +370,6 @@ class StepExecutor:
     def forget_mode(self) -> None:
         """The module's mode may have been changed from outside: set it again at the next step."""
         self._training = None
-
-
-def check_counted(low: int | None) -> None:
-    """ValueError for labels of no class, which a fused loss would take for places in memory."""
-    if low is not None and low < 0:
-        raise ValueError(
-            f"some labels are {low}, which does not count; those that the task was compiled "
-            "with all did. Compile with such data, or with fuse='off'"
-        )
 
 
 def own(batch: Batch) -> Batch:

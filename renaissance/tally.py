@@ -21,19 +21,14 @@ class Tally:
     def __init__(self, region: Tensor, names: Sequence[str]) -> None:
         self.names = ("loss", *names)
         width = 2 * len(self.names)
-        self._rows = region[: len(self.ROWS) * width].view(len(self.ROWS), width)
-        self.window, self.last, self.epoch, self.test = self._rows.unbind()
+        rows = region[: len(self.ROWS) * width].view(len(self.ROWS), width)
+        self.window, self.last, self.epoch, self.test = rows.unbind()
+        self.step = rows[:3]  # what ``Updater.finish`` closes
 
     @staticmethod
     def size(num_metrics: int) -> int:
         """float64 elements of region R for so many metrics beside the loss."""
         return len(Tally.ROWS) * 2 * (1 + num_metrics)
-
-    def commit(self, has_nan: Tensor) -> None:
-        """Close a step: the window becomes `last` and joins the epoch unless it was skipped."""
-        self.last.copy_(self.window)
-        self.epoch.add_(torch.where(has_nan != 0, 0.0, self.window))
-        self.window.zero_()
 
     def values(self, row: str) -> list[float]:
         """The sums of a row, read from the device: loss sum, loss weight, metric sum, count ..."""

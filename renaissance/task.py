@@ -213,7 +213,7 @@ class Task(Standing):
             built.clear_stop()
             batch = built.executor.place(x, y)
             rate = self.learning_rate_at(self.position.attempted)
-            built.executor.set_lr(rate)
+            built.executor.set_rates([rate])
             built.executor.step(iter([batch]), 1)
         self.position.attempted += 1
         return built.executor.tally.means("last") | {"learning_rate": rate}

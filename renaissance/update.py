@@ -9,13 +9,13 @@ the decisions of a step in ``scalars.h``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from renaissance.device_ranges import DeviceRanges
 from renaissance.host_ranges import HostRanges
-from renaissance.operations import BEFORE_DECISION, operations, recipe, rows
+from renaissance.operations import UP_TO_DECISION, operations, recipe, rows
 from renaissance.range_tables import GatherTable, Tables
 from renaissance.scalars import Scalars
 
@@ -23,6 +23,23 @@ if TYPE_CHECKING:
     from renaissance.ema import Clip, Ema
     from renaissance.memory import Memory
     from renaissance.optim import Optimizer
+
+
+class Landing(Protocol):
+    """What a backward leaves that brings gradients to G itself.
+
+    Attributes:
+        is_sum: Whether it adds to G.
+        partials: (n,) float32: sums of squares of pieces of G that together are all of it.
+        names: The parameter that each piece is of.
+    """
+
+    is_sum: bool
+
+    @property
+    def partials(self) -> torch.Tensor: ...
+    @property
+    def names(self) -> Sequence[str]: ...
 
 
 class Updater:
@@ -63,12 +80,14 @@ class Updater:
         self.tables = Tables(memory)
         self.device = memory.region("W").device
         self.ops = operations(memory.plan, optimizer, self.has_ema)
+        self._after_decision = [op for op in self.ops if op.name not in UP_TO_DECISION]
         self._ranges: HostRanges | DeviceRanges
         if self.device.type == "cpu":
             self._ranges = HostRanges(memory, self.tables, self.scalars, threads)
         else:
             self._ranges = DeviceRanges(memory, self.tables, self.scalars)
         self._gradients = GatherTable(self.tables.parameters, self.device)
+        self._landing: Landing | None = None
         self._capturing: GatherTable | None = None
         self._captured: list[GatherTable] = []
         self.scalars.write(
@@ -77,6 +96,11 @@ class Updater:
             nominal=nominal,
             max_skipped=max_skipped,
         )
+
+    @property
+    def rates(self) -> torch.Tensor | None:
+        """Learning rates of steps to come (`DeviceRanges.rates`); None on the CPU."""
+        return self._ranges.rates if isinstance(self._ranges, DeviceRanges) else None
 
     def snapshot_buffers(self) -> None:
         """B to its shadow B', before the first forward of a window."""
@@ -107,6 +131,22 @@ class Updater:
             gradients.upload()
         self._ranges.gather(gradients, accumulate, weight)
 
+    def landed(
+        self, landing: Landing, *, accumulate: bool, weight: torch.Tensor, last: bool
+    ) -> None:
+        """In the place of `gather`, on a GPU, after a backward that has filled G itself.
+
+        Args:
+            landing: What it left: sums of squares of all of G as it now stands.
+            accumulate: It has added to G.
+            weight: As in `gather`.
+            last: `finish` comes next, and counts the micro-step with what else it does.
+        """
+        assert isinstance(self._ranges, DeviceRanges), "gradients land by themselves on GPUs alone"
+        self._check_weight(weight)
+        self._landing = landing
+        self._ranges.landed(landing.partials, accumulate, weight, last)
+
     def _check_weight(self, weight: torch.Tensor) -> None:
         """Its bytes are read as one float32 number: anything else would be another number."""
         kind = (weight.dtype, weight.numel(), weight.device.type)
@@ -131,9 +171,15 @@ class Updater:
         """Recompute the sums of squares from G, after something else has written it."""
         self._ranges.check()
 
-    def finish(self) -> None:
-        """The window's decision, then updates, averages and buffers accordingly."""
-        self._ranges.run_in_order([op for op in self.ops if op.name not in BEFORE_DECISION])
+    def finish(self, sums: torch.Tensor | None = None) -> None:
+        """The window's decision, then updates, averages and buffers accordingly.
+
+        Args:
+            sums: (3, n) float64 on the device, rows window, last and epoch of a `Tally`: the window
+                becomes `last`, joins the epoch unless it is skipped, and starts anew.
+        """
+        self._ranges.decide(sums)
+        self._ranges.run_in_order(self._after_decision)
 
     def exchange_ema(self) -> None:
         """Swap E with W and B and round A anew; the same call again restores every bit."""
@@ -142,4 +188,7 @@ class Updater:
     def first_non_finite(self) -> str | None:
         """Name of the first parameter whose gradient was not finite in the last window."""
         chunk = self.scalars["bad_chunk"]
-        return None if chunk < 0 else self.tables.name_of_chunk(chunk)
+        if chunk < 0:
+            return None
+        landing = self._landing
+        return self.tables.name_of_chunk(chunk) if landing is None else landing.names[chunk]

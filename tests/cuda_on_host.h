@@ -68,6 +68,11 @@ inline unsigned atomicMin(unsigned* place, unsigned x) {
   return before;
 }
 
+inline unsigned long long atomicAdd(std::uint64_t* place, unsigned long long x) {
+  return reinterpret_cast<std::atomic<std::uint64_t>*>(place)->fetch_add(x);
+}
+inline void __threadfence() {}
+
 template <class Kernel>
 void run_grid(int grid, int block, const Kernel& kernel) {
   gridDim.x = grid;

@@ -1,9 +1,10 @@
 """Programs for data on the GPU: what can run there, and that its text gives the workers' bits.
 
-The kernel cannot run here; the functions it is made of can, compiled for the host from the same
-text (``by_element``). ``tests/gpu/test_pixels_gpu.py`` runs the kernel itself.
+The functions that the kernel is made of are compiled for the host from the same text
+(``by_element``), and once the kernel itself; ``tests/gpu/test_pixels_gpu.py`` runs it on a GPU.
 """
 
+import host_kernels
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,7 +13,9 @@ from pictures import bits, compiled, pictures, run
 
 import renaissance as rn
 from renaissance import kernels
+from renaissance.data import resident
 from renaissance.data.resident import ResidentData
+from renaissance.random import AUGMENT, derive
 
 MODES = st.sampled_from(["constant", "edge", "reflect", "symmetric"])
 INDEX_MAPS = st.one_of(
@@ -94,3 +97,27 @@ def test_the_kernel_compiles():
     pytest.importorskip("cuda.core")
     assert kernels.homes()["augment_batch"] == "pixels.cu"
     assert len(kernels.compile_text("pixels.cu", "sm_90")) > 1000
+
+
+@pytest.mark.skipif(host_kernels.COMPILER is None, reason="there is no g++")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("elements", [4096, 20])
+def test_a_launch_makes_a_batch_and_moves_on(elements, tmp_path, monkeypatch):
+    """The kernel's text run by g++: batches one after the other, from the beginning at the end."""
+    monkeypatch.setattr(resident, "_ELEMENTS", elements)
+    monkeypatch.setattr(kernels, "launch", host_kernels.HostKernels("pixels.cu", tmp_path).launch)
+    x = pictures(8, 9, 12, 1)
+    program = compiled([rn.Pad(2), rn.RandomCrop(9), rn.RandomRotation(20), NORMALIZE], x)
+    labels = torch.arange(8) * 10
+    data = ResidentData.load(program, torch.from_numpy(x), labels)
+    state = data.state(derive(1, AUGMENT), 3)
+    ids = torch.tensor([5, 0, 3, 7, 1, 2, 0, 0, 0])
+    expected = run(program, x, seed=1, epoch=3)
+    batch, y = torch.zeros(3, 1, 9, 9), torch.zeros(3, dtype=torch.int64)
+    for first in (0, 3, 0):
+        assert state[2:].tolist() == [first, 0]
+        data.augment(ids, state, batch, y, end=6)
+        chosen = ids[first : first + 3]
+        assert torch.equal(y, labels[chosen]) and torch.equal(bits(batch), bits(expected[chosen]))
+    data.augment(ids, state, batch, y)
+    assert state[2:].tolist() == [3, 0]  # without an end it stays

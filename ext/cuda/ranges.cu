@@ -3,6 +3,7 @@
 //
 // W, G, M, V and E are read and written 16 bytes at a time; A 8 bytes. Offsets are multiples of 128
 // elements, so vectors are aligned; counts need not be multiples of 4.
+#include "fold.h"
 #include "renaissance/gather.h"
 #include "renaissance/norms.h"
 #include "renaissance/update.h"
@@ -99,18 +100,6 @@ __device__ __forceinline__ void update_trusted(float* w, const float* g, float* 
   }
 }
 
-// The lanes of a block, folded by halving as fold_lanes does; the total is in lane 0.
-template <class Number>
-__device__ __forceinline__ Number fold_block(Number* lane, Number mine) {
-  lane[threadIdx.x] = mine;
-  __syncthreads();
-  for (int half = LANES / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) lane[threadIdx.x] = lane[threadIdx.x] + lane[threadIdx.x + half];
-    __syncthreads();
-  }
-  return lane[0];
-}
-
 __device__ __forceinline__ void copy_bytes(const u8* from, u8* to, i64 count) {
   const i64 at = 16 * (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x);
   if (at + 16 <= count) {
@@ -192,6 +181,11 @@ extern "C" __global__ void gather(const GatherRow* rows, const Chunk* chunks, fl
   }
 }
 
+// A micro-step whose gradients came to G without `gather`, and which is not its window's last.
+extern "C" __global__ void count_micro(Scalars* s, i32 is_first, const float* weight) {
+  count_micro_step(*s, is_first != 0, weight);
+}
+
 extern "C" __global__ void check_range(const float* g, const TensorRow* rows, const Chunk* chunks,
                                        float* partials) {
   __shared__ float lane[LANES];
@@ -203,16 +197,77 @@ extern "C" __global__ void check_range(const float* g, const TensorRow* rows, co
   if (threadIdx.x == 0) partials[blockIdx.x] = total;
 }
 
-// One block: the second phase of the norm, and the decision of the window.
-extern "C" __global__ void scalars(Scalars* s, const float* partials, i64 count) {
+// Learning rates of steps to come: `count` doubles follow, those from `next` on are not used yet.
+struct Rates {
+  i64 next, count;
+};
+
+__device__ __forceinline__ double rate_of_step(const Scalars& s, const Rates* rates) {
+  if (rates == nullptr || rates->next >= rates->count) return s.lr;
+  return reinterpret_cast<const double*>(rates + 1)[rates->next];
+}
+
+// One block of LANES threads and three warps more: the second phase of the norm, and the decision of
+// the window. S is worked on in shared memory. What does not need the norm is made beside its sum:
+// the ranges' rates by a warp, the corrections of the coming update by a thread each.
+//
+// gathered: 0 when the last micro-step has been counted, else it is counted here with its loss
+// weight (null: a full window); 1: it is the window's first; 2: a later one. sums: region R's rows
+// window, last and epoch, `width` float64 each, or null: `last` = window, epoch += window unless the
+// step is skipped, window = 0.
+extern "C" __global__ void scalars(Scalars* s, const float* partials, i64 count, Rates* rates,
+                                   i32 gathered, const float* weight, double* sums, i32 width) {
   __shared__ double lane[LANES];
-  __shared__ unsigned int first;
-  if (threadIdx.x == 0) first = 0xffffffffu;
-  const double squares = fold_block(lane, partial_sum(partials, count, threadIdx.x));
-  const i64 bad = first_bad_partial(partials, count, threadIdx.x);
-  if (bad < count) atomicMin(&first, static_cast<unsigned int>(bad));
+  __shared__ Scalars mine;
+  __shared__ Coming coming;
+  __shared__ unsigned int first_bad;
+  constexpr i32 WORDS = sizeof(Scalars) / sizeof(u64);
+  const i32 thread = threadIdx.x, threads = blockDim.x;
+  for (i32 k = thread; k < WORDS; k += threads)
+    reinterpret_cast<u64*>(&mine)[k] = reinterpret_cast<const u64*>(s)[k];
+  const bool has_sum = sums != nullptr && thread < width;
+  const double sum = has_sum ? sums[thread] : 0.0;
+  const double epoch = has_sum ? sums[2 * width + thread] : 0.0;
+  double rate = 0.0;
+  if (thread < LANES) {
+    lane[thread] = partial_sum(partials, count, thread);
+  } else if (thread < LANES + 32) {
+    rate = rate_of_step(*s, rates);
+  } else if (thread < LANES + 34) {
+    const bool is_first = thread == LANES + 32;
+    const float found = bias_correction(is_first ? s->beta1 : s->beta2, s->applied + 1);
+    *(is_first ? &coming.bc1 : &coming.bc2) = found;
+  } else if (thread == LANES + 64) {
+    coming.ema_rate = ema_rate_at(*s, s->applied + 1);
+    first_bad = 0xffffffffu;
+  }
   __syncthreads();
-  if (threadIdx.x == 0) scalar_step(*s, squares, first == 0xffffffffu ? -1 : static_cast<i64>(first));
+  if (thread < 32) {
+    const double squares = fold_warp(lane, thread);
+    if (thread == 0) lane[0] = squares;
+  } else if (thread >= LANES && thread < LANES + MAX_ROWS) {
+    if (!mine.stop) derive_row(mine, thread - LANES, rate);
+  } else if (thread == LANES + MAX_ROWS) {
+    mine.lr = rate;
+    if (rates != nullptr && rates->next < rates->count) rates->next += 1;
+  }
+  __syncthreads();
+  if (!is_finite(lane[0])) {
+    const i64 bad = thread < LANES ? first_bad_partial(partials, count, thread) : count;
+    if (bad < count) atomicMin(&first_bad, static_cast<unsigned int>(bad));
+    __syncthreads();
+  }
+  if (thread == 0) {
+    if (gathered != 0) count_micro_step(mine, gathered == 1, weight);
+    decide(mine, lane[0], first_bad == 0xffffffffu ? -1 : static_cast<i64>(first_bad), coming);
+  }
+  __syncthreads();
+  for (i32 k = thread; k < WORDS; k += threads)
+    reinterpret_cast<u64*>(s)[k] = reinterpret_cast<const u64*>(&mine)[k];
+  if (!has_sum) return;
+  sums[thread] = 0.0;
+  sums[width + thread] = sum;
+  if (!mine.has_nan) sums[2 * width + thread] = epoch + sum;
 }
 
 extern "C" __global__ void squares_of_range(const float* w, const float* g, const TensorRow* rows,
@@ -292,17 +347,6 @@ extern "C" __global__ void restore_buffers(u8* b, const u8* shadow, i64 count, c
   if (s->has_nan) copy_bytes(shadow, b, count);
 }
 
-// Closes a step in region R: `last` = window, epoch += window unless it was skipped, window = 0.
-extern "C" __global__ void commit_tally(double* window, double* last, double* epoch, i32 width,
-                                        const Scalars* s) {
-  const i32 i = threadIdx.x;
-  if (i >= width) return;
-  const double x = window[i];
-  last[i] = x;
-  if (!s->has_nan) epoch[i] = epoch[i] + x;
-  window[i] = 0.0;
-}
-
 // The input slot that the micro-step counter names, to the graph's own input. S.inputs holds the
 // addresses of x and y, slot by slot; all are aligned to 16 bytes.
 extern "C" __global__ void load_input(const Scalars* s, i32 slots, u8* x, i64 x_bytes, u8* y,
@@ -319,10 +363,4 @@ extern "C" __global__ void load_input(const Scalars* s, i32 slots, u8* x, i64 x_
   } else {
     for (i64 i = at; i < count; ++i) to[i] = from[i];
   }
-}
-
-// The first sample of the next batch; past the last one it begins again.
-extern "C" __global__ void advance(i64* first, i64 samples, i64 end) {
-  const i64 next = *first + samples;
-  *first = next < end ? next : 0;
 }

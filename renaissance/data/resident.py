@@ -16,6 +16,7 @@ from renaissance.data.program import Program
 
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _THREADS = 256
+_ELEMENTS = 4096  # that a thread block makes: several share a large sample
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ class ResidentData:
         return cls(program, text.to(pictures.device), pictures, labels)
 
     def state(self, key: int, epoch: int, first: int = 0) -> torch.Tensor:
-        """(3,) int64 on the host: the words `augment` reads, to be copied to the device."""
-        words = np.array([key, epoch, first], np.uint64).view(np.int64)
+        """(4,) int64 on the host: the words of `augment`, to be copied to the device."""
+        words = np.array([key, epoch, first, 0], np.uint64).view(np.int64)
         return torch.from_numpy(words.copy())
 
     def augment(
@@ -81,16 +82,21 @@ class ResidentData:
         out: torch.Tensor,
         out_labels: torch.Tensor | None = None,
         out_ids: torch.Tensor | None = None,
+        *,
+        end: int = 0,
     ) -> None:
         """Make the batch of samples ``ids[first : first + len(out)]`` on torch's current stream.
 
         Args:
             ids: int64 on the device, every one within the data set; at least first + len(out).
-            state: (3,) int64 on the device: key, epoch, first (see `state`).
+            state: (4,) int64 on the device: key, epoch, first, and a counter that is 0 (see
+                `state`).
             out: (B, C, H, W) float32, bfloat16 or float16, contiguous or channels-last; channels
                 beyond the program's become zeros.
             out_labels: (B,) int64, or None.
             out_ids: (B,) int64, or None.
+            end: Number of samples: `first` moves on to the next batch, past the end to 0; with 0
+                it stays.
         """
         channels, height, width = self.program.shape
         if out.dtype not in _DTYPES or out.shape[2:] != (height, width) or out.shape[1] < channels:
@@ -99,9 +105,10 @@ class ResidentData:
                 f"{height}, {width}) float32, bfloat16 or float16"
             )
         strides = self.pictures.stride()
+        parts = -(-out[0].numel() // _ELEMENTS) if len(out) else 1
         kernels.launch(
             "augment_batch",
-            len(out),
+            len(out) * parts,
             _THREADS,
             self.pictures.data_ptr(),
             *(np.int64(stride) for stride in strides),
@@ -115,6 +122,8 @@ class ResidentData:
             np.int32(_DTYPES[out.dtype]),
             np.int32(_layout(out)),
             np.int32(out.shape[1]),
+            np.int64(end),
+            np.int32(parts),
         )
 
 

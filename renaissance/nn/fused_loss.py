@@ -16,6 +16,7 @@ from torch import Tensor
 from renaissance import kernels
 
 MAX_CLASSES, MAX_ROWS = 64, 8192  # one block does all of it
+THREADS = 1024  # of that block; the first 256 take rows
 _DTYPES = {torch.bfloat16: 1, torch.float16: 2}
 
 
@@ -29,7 +30,7 @@ class _Classify(torch.autograd.Function):
         kernels.launch(
             "classify",
             1,
-            kernels.BLOCK,
+            THREADS,
             z.data_ptr(),
             np.int32(_DTYPES[z.dtype]),
             target.data_ptr(),

@@ -8,11 +8,14 @@ on the layers do not run then, as in any captured step.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from renaissance.nn.fused_linear import Landing
 
 Forward = Callable[[Tensor], Tensor]
 Head = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -33,6 +36,46 @@ class Fusion:
     text: str
 
 
+class Perceptron:
+    """The forward of a sequence of linear layers and ReLUs, one kernel a layer.
+
+    Args:
+        steps: The layers, and whether a ReLU follows.
+        dtype: Of their weights.
+
+    """
+
+    def __init__(self, steps: Sequence[tuple[nn.Linear, bool]], dtype: torch.dtype) -> None:
+        self._steps, self._dtype = steps, dtype
+        self._landing: Landing | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        from renaissance.nn.fused_linear import fused_perceptron
+
+        rows = x.flatten(1).to(self._dtype).contiguous()
+        layers = [(layer.weight, layer.bias, relu) for layer, relu in self._steps]
+        return fused_perceptron(rows, layers, self._landing)
+
+    def land(self, places: Mapping[Tensor, tuple[str, Tensor]]) -> Landing | None:
+        """Let backward put its gradients where they are wanted, if it has just those; else None.
+
+        Args:
+            places: Name, and float32 place of the gradient, of every parameter that is trained. A
+                parameter that two layers share has two gradients, which are added elsewhere.
+        """
+        from renaissance.nn.fused_linear import Landing
+
+        layers = [layer for layer, _ in self._steps]
+        own = [t for layer in layers for t in (layer.weight, layer.bias) if t is not None]
+        is_dense = all(place.is_contiguous() for _, place in places.values())
+        if not is_dense or len(own) != len(places) or set(own) != set(places):
+            return None
+        weights = [places[layer.weight] for layer in layers]
+        biases = [None if layer.bias is None else places[layer.bias] for layer in layers]
+        self._landing = Landing.of(list(zip(weights, biases)))
+        return self._landing
+
+
 def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Fusion | None:
     """The fused forward of a sequence of Flatten, Linear and ReLU layers in 16 bits, else None."""
     if dtype is None or not isinstance(module, nn.Sequential):
@@ -50,13 +93,8 @@ def perceptron(module: nn.Module, dtype: torch.dtype | None) -> Fusion | None:
             return None
     if not steps or steps[-1][1] or any(step.weight.dtype != dtype for step, _ in steps):
         return None
-    from renaissance.nn.fused_linear import fused_perceptron
-
-    def forward(x: Tensor) -> Tensor:
-        rows = x.flatten(1).to(dtype).contiguous()
-        return fused_perceptron(rows, [(step.weight, step.bias, relu) for step, relu in steps])
-
-    return Fusion(forward, steps[-1][0], f"{len(steps)} linear layers, one kernel each")
+    text = f"{len(steps)} linear layers, one kernel each"
+    return Fusion(Perceptron(steps, dtype), steps[-1][0], text)
 
 
 def classifier_head(
@@ -96,3 +134,12 @@ def classifier_head(
         return classify(output, target, smoothing=smoothing, scalars=scalars, sums=sums)
 
     return head
+
+
+def check_counted(low: int | None) -> None:
+    """ValueError for labels of no class, which a fused loss would take for places in memory."""
+    if low is not None and low < 0:
+        raise ValueError(
+            f"some labels are {low}, which does not count; those that the task was compiled "
+            "with all did. Compile with such data, or with fuse='off'"
+        )

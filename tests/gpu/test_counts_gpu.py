@@ -12,7 +12,7 @@ from renaissance.models import mlp
 
 pytestmark = pytest.mark.gpu
 
-PHASE = ("gather", "scalars", "update_", "average_ranges", "restore_buffers", "commit_tally")
+PHASE = ("gather", "scalars", "update_", "average_ranges", "restore_buffers", "count_micro")
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 
 
@@ -50,7 +50,8 @@ def optimizer_phase(task):
     "optimizer, most", [(rn.AdamW(lr=1e-3), 7), (rn.SGD(lr=0.1, momentum=0.9), 7)]
 )
 def test_the_optimizer_phase_does_not_grow_with_layers(optimizer, most):
-    small = optimizer_phase(make(mlp([32], 10, 64), (8, 8, 1), optimizer))
+    small = optimizer_phase(make(mlp([32], 10, 64), (8, 8, 1), optimizer, fuse="off"))
+    fused = optimizer_phase(make(mlp([32, 16], 10, 64), (8, 8, 1), optimizer))
     resnet = torchvision.models.resnet50(num_classes=10)
     large = optimizer_phase(make(resnet, (64, 64, 3), optimizer))
     updates = [n for n in large if n.startswith("update_")]
@@ -59,12 +60,13 @@ def test_the_optimizer_phase_does_not_grow_with_layers(optimizer, most):
     del large["restore_buffers"]  # a network without buffers has none to restore
     assert large == small
     assert sum(large.values()) + 1 <= most + 1  # the gather beside the phase
+    assert fused == small - collections.Counter(gather=1)  # its backward has filled G
 
 
 @pytest.mark.timeout(600)
 def test_lars_has_a_constant_number_of_launches():
     lars = rn.LARS(lr=0.1)
-    small = optimizer_phase(make(mlp([32], 10, 64), (8, 8, 1), lars))
+    small = optimizer_phase(make(mlp([32], 10, 64), (8, 8, 1), lars, fuse="off"))
     large = optimizer_phase(make(torchvision.models.resnet18(num_classes=10), (64, 64, 3), lars))
     del large["restore_buffers"]
     assert large == small and sum(large.values()) <= 9

@@ -54,7 +54,7 @@ def on_gpu(program, x, ids, epoch, first, **output):
     return out.cpu(), out_labels.cpu(), out_ids.cpu()
 
 
-@pytest.mark.parametrize("shape", [(28, 28, 1), (32, 32, 3), (13, 17, 3), (9, 11, 1)])
+@pytest.mark.parametrize("shape", [(28, 28, 1), (32, 32, 3), (13, 17, 3), (9, 11, 1), (70, 81, 3)])
 @pytest.mark.parametrize("name", ["nothing", "mnist", "cifar", "noise", "borders"])
 def test_bytes_are_the_workers(name, shape):
     height, width, channels = shape

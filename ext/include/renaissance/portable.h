@@ -76,6 +76,8 @@ RN_HD double root(double x) {
 
 RN_HD bool is_finite(float x) { return (bits_of(x) & 0x7f800000u) != 0x7f800000u; }
 
+RN_HD bool is_finite(double x) { return x - x == 0.0; }
+
 // The high 64 bits of a 64 by 64 bit product.
 RN_HD u64 mul_high(u64 a, u64 b) {
 #ifdef __CUDA_ARCH__

@@ -75,14 +75,16 @@ RN_HD double magnitude_of(double x) { return x < 0.0 ? -x : x; }
 
 RN_HD bool is_skipped(const Scalars& s) { return s.has_nan != 0 || s.stop != 0; }
 
-// Learning rates and decays of all ranges for the step about to be taken.
+// Learning rate and decays of a range for the step about to be taken.
+RN_HD void derive_row(Scalars& s, int row, double rate) {
+  const double lr = rate * s.factor[row];
+  s.row_lr[row] = static_cast<float>(lr);
+  s.row_lr_decay[row] = static_cast<float>(lr * s.decay[row]);
+  s.row_coupled[row] = static_cast<float>(s.coupled[row]);
+}
+
 RN_HD void derive_rows(Scalars& s) {
-  for (int row = 0; row < MAX_ROWS; ++row) {
-    const double lr = s.lr * s.factor[row];
-    s.row_lr[row] = static_cast<float>(lr);
-    s.row_lr_decay[row] = static_cast<float>(lr * s.decay[row]);
-    s.row_coupled[row] = static_cast<float>(s.coupled[row]);
-  }
+  for (int row = 0; row < MAX_ROWS; ++row) derive_row(s, row, s.lr);
 }
 
 // Constants of the recipe and the scale of the next backward; after every write of the recipe.
@@ -119,7 +121,29 @@ RN_HD void skip_step(Scalars& s, i64 bad_chunk) {
   if (s.max_skipped != 0 && s.bad >= s.max_skipped) s.stop = 1;
 }
 
-RN_HD void count_update(Scalars& s) {
+// What depends on the number of updates alone, for the one that comes next. None of the three needs
+// another, so that a device makes them side by side.
+struct Coming {
+  float bc1, bc2, ema_rate;
+};
+
+RN_HD float bias_correction(double beta, u64 t) {
+  return static_cast<float>(1.0 / (1.0 - power(beta, t)));
+}
+
+RN_HD float ema_rate_at(const Scalars& s, u64 update) {
+  const double t = static_cast<double>(update);
+  const double early = (1.0 + t) / (10.0 + t);
+  const double d = s.ema_warmup && early < s.ema_decay ? early : s.ema_decay;
+  return static_cast<float>(1.0 - d);
+}
+
+RN_HD Coming coming_update(const Scalars& s) {
+  const u64 t = s.applied + 1;
+  return {bias_correction(s.beta1, t), bias_correction(s.beta2, t), ema_rate_at(s, t)};
+}
+
+RN_HD void count_update(Scalars& s, const Coming& coming) {
   s.has_nan = 0;
   s.bad_chunk = -1;
   s.applied += 1;
@@ -131,18 +155,15 @@ RN_HD void count_update(Scalars& s) {
     s.loss_scale = higher < s.max_scale ? higher : s.max_scale;
     s.good = 0;
   }
-  s.bc1 = static_cast<float>(1.0 / (1.0 - power(s.beta1, s.applied)));
-  s.bc2 = static_cast<float>(1.0 / (1.0 - power(s.beta2, s.applied)));
-  const double t = static_cast<double>(s.applied);
-  const double early = (1.0 + t) / (10.0 + t);
-  const double d = s.ema_warmup && early < s.ema_decay ? early : s.ema_decay;
-  s.ema_rate = static_cast<float>(1.0 - d);
+  s.bc1 = coming.bc1;
+  s.bc2 = coming.bc2;
+  s.ema_rate = coming.ema_rate;
 }
 
 // The decision of a window: `squares` is the sum of squares of G (a partial sum that is not finite
 // makes it non-finite). A window without counted loss (weight 0) has gradient 0. A norm that does
-// not fit float32 counts as non-finite, so that no element can overflow later.
-RN_HD void scalar_step(Scalars& s, double squares, i64 bad_chunk) {
+// not fit float32 counts as non-finite, so that no element can overflow later. Rows are not derived.
+RN_HD void decide(Scalars& s, double squares, i64 bad_chunk, const Coming& coming) {
   if (s.stop) {
     s.has_nan = 1;
     return;
@@ -153,14 +174,20 @@ RN_HD void scalar_step(Scalars& s, double squares, i64 bad_chunk) {
   s.norm = root(squares) * magnitude_of(static_cast<double>(s.unscale));
   s.clip = 1.0f;
   if (s.max_norm > 0.0 && s.norm > s.max_norm) s.clip = static_cast<float>(s.max_norm / s.norm);
-  const bool is_sound = magnitude_of(gathered) <= 1.7976931348623157e308 && is_finite(s.unscale);
+  const bool is_sound = is_finite(gathered) && is_finite(s.unscale);
   if (is_sound && s.norm <= 3.4028234663852886e38) {
-    count_update(s);
+    count_update(s, coming);
   } else {
     skip_step(s, bad_chunk);
   }
-  derive_rows(s);
   s.seed_scale = static_cast<float>(s.loss_scale / s.nominal);
+}
+
+// All of a window's end; what a stopped run gathers changes nothing.
+RN_HD void scalar_step(Scalars& s, double squares, i64 bad_chunk) {
+  const bool is_running = !s.stop;
+  decide(s, squares, bad_chunk, coming_update(s));
+  if (is_running) derive_rows(s);
 }
 
 }  // namespace rn
