@@ -101,10 +101,10 @@ def test_the_kernel_compiles():
 
 @pytest.mark.skipif(host_kernels.COMPILER is None, reason="there is no g++")
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("elements", [4096, 20])
-def test_a_launch_makes_a_batch_and_moves_on(elements, tmp_path, monkeypatch):
+@pytest.mark.parametrize("pixels", [4096, 20])
+def test_a_launch_makes_a_batch_and_moves_on(pixels, tmp_path, monkeypatch):
     """The kernel's text run by g++: batches one after the other, from the beginning at the end."""
-    monkeypatch.setattr(resident, "_ELEMENTS", elements)
+    monkeypatch.setattr(resident, "_PIXELS", pixels)
     monkeypatch.setattr(kernels, "launch", host_kernels.HostKernels("pixels.cu", tmp_path).launch)
     x = pictures(8, 9, 12, 1)
     program = compiled([rn.Pad(2), rn.RandomCrop(9), rn.RandomRotation(20), NORMALIZE], x)

@@ -9,10 +9,9 @@ using namespace rn;
 
 constexpr int MAX_SIDE = 1024;  // of a picture after its index maps; Python checks it
 
-// Element (c, y, x) of one sample in memory, by layout (0: C, H, W; 1: H, W, C).
-__device__ i64 place_in(i32 layout, i32 channels, i32 height, i32 width, i32 c, i32 y, i32 x) {
-  if (layout == 1) return (static_cast<i64>(y) * width + x) * channels + c;
-  return (static_cast<i64>(c) * height + y) * width + x;
+// Channel c of a pixel of one sample in memory, by layout (0: C, H, W; 1: H, W, C).
+__device__ i64 place_in(i32 layout, i32 channels, i32 area, i32 pixel, i32 c) {
+  return layout == 1 ? static_cast<i64>(pixel) * channels + c : static_cast<i64>(c) * area + pixel;
 }
 
 __device__ void store_as(void* out, i64 at, i32 dtype, float value) {
@@ -29,7 +28,7 @@ __device__ void store_as(void* out, i64 at, i32 dtype, float value) {
 // next batch, past the end to 0; `arrived` is 0 before and after.
 // program: header and operations. out: (batch, C, H, W) or (batch, H, W, C), `out_channels` of them,
 // zeros beyond the program's. out_labels, out_ids: int64 (batch) or null. Launch: `parts` blocks a
-// sample, one after the other; each draws for itself and makes every parts-th stretch of elements.
+// sample, one after the other; each draws for itself and makes every parts-th stretch of pixels.
 extern "C" __global__ void augment_batch(const u8* pictures, i64 picture_stride, i64 row_stride,
                                          i64 pixel_stride, i64 channel_stride, const i64* labels,
                                          const i64* ids, u64* state, const u8* program,
@@ -78,12 +77,12 @@ extern "C" __global__ void augment_batch(const u8* pictures, i64 picture_stride,
   const i32 channels = static_cast<i32>(header.channels);
   const i32 height = header.out_height, width = header.out_width, area = height * width;
   const i64 first = static_cast<i64>(sample) * out_channels * area;
-  for (i32 k = part * threads + thread; k < out_channels * area; k += parts * threads) {
-    const i32 c = layout == 1 ? k % out_channels : k / area;
-    const i32 pixel = layout == 1 ? k / out_channels : k % area;
-    const i32 y = pixel / width, x = pixel % width;
-    const float value = c < channels ? value_at(view, ops, who, source, maps, y, x, c) : 0.0f;
-    store_as(out, first + place_in(layout, out_channels, height, width, c, y, x), dtype, value);
+  for (i32 pixel = part * threads + thread; pixel < area; pixel += parts * threads) {
+    const i32 y = pixel / width, x = pixel - y * width;
+    for (i32 c = 0; c < out_channels; ++c) {
+      const float value = c < channels ? value_at(view, ops, who, source, maps, y, x, c) : 0.0f;
+      store_as(out, first + place_in(layout, out_channels, area, pixel, c), dtype, value);
+    }
   }
   if (arrived != gridDim.x) return;
   const u64 next = state[2] + gridDim.x / parts;

@@ -16,7 +16,7 @@ from renaissance.data.program import Program
 
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _THREADS = 256
-_ELEMENTS = 4096  # that a thread block makes: several share a large sample
+_PIXELS = 4096  # that a thread block makes: several share a large sample
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class ResidentData:
                 f"{height}, {width}) float32, bfloat16 or float16"
             )
         strides = self.pictures.stride()
-        parts = -(-out[0].numel() // _ELEMENTS) if len(out) else 1
+        parts = -(-out.shape[2] * out.shape[3] // _PIXELS)
         kernels.launch(
             "augment_batch",
             len(out) * parts,

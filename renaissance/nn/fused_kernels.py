@@ -66,20 +66,15 @@ def _scale(spread, weight, c, C, eps, EVALUATE: tl.constexpr):
 def norm_statistics(
     x, partials, M, C, parts, tiles, channel_blocks, BM: tl.constexpr, BC: tl.constexpr
 ):  # fmt: skip
-    """Sums of (x - x[0]) and of its square, each part's over its rows: partials (2, parts, C).
-
-    All parts together go from the last rows to the first: the last are still in the cache, and the
-    first will be when the next kernel begins there.
-    """
+    """Sums of (x - x[0]) and of its square over parts of so many tiles: partials (2, parts, C)."""
     part = tl.program_id(0) // channel_blocks
     c = (tl.program_id(0) % channel_blocks) * BC + tl.arange(0, BC)
     pivot = _channel(x, c, C)
     first = tl.zeros((BM, BC), tl.float32)
     second = tl.zeros((BM, BC), tl.float32)
-    for turn in range(0, (tiles - 1 - part) // parts + 1):
-        _, c, at, inside = _tile(
-            M, C, (tiles - 1 - part - turn * parts) * BM, channel_blocks, BM, BC
-        )
+    for turn in range(0, tiles):
+        row = (part * tiles + turn) * BM
+        _, c, at, inside = _tile(M, C, row, channel_blocks, BM, BC)
         value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
         shifted = tl.where(inside, value - pivot, 0.0)
         first += shifted
@@ -224,8 +219,8 @@ def _unpooled(
             at = ((picture * OH + top) * OW + left).to(tl.int64)[:, None] * C + c[None, :]
             valid = exists[:, None] & (c[None, :] < C)
             mine = tl.load(chosen + at, mask=valid, other=255).to(tl.int32)
-            is_mine = mine == (down * K + right)[:, None]
-            total += tl.where(is_mine, _arriving(g, g2, at, valid, TWO), 0.0)
+            is_mine = valid & (mine == (down * K + right)[:, None])
+            total += _arriving(g, g2, at, is_mine, TWO)
     return total
 
 
@@ -258,27 +253,26 @@ def _gradient(
 def norm_reduce(
     g, g2, x, mean, rstd, weight, bias, bits, passed, other, mean2, partials,
     M, C, parts, tiles, channel_blocks,
-    FORM: tl.constexpr, MASK: tl.constexpr, TWO: tl.constexpr,
+    FORM: tl.constexpr, MASK: tl.constexpr, TWO: tl.constexpr, PASS: tl.constexpr,
     BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Sums of g, g * (x - mean) and, with a second norm, g * (other - mean2): (2 or 3, parts, C).
 
-    With a shortcut the masked gradient is stored: it is the shortcut's. Behind a pool the sums run
-    over what it has chosen. From the last rows to the first, as `norm_statistics`.
+    With `PASS` the masked gradient is stored too: it is a shortcut's. Behind a pool the sums run
+    over what it has chosen, and what is passed on has both users' gradients in one.
     """
     part = tl.program_id(0) // channel_blocks
     total = tl.zeros((BM, BC), tl.float32)
     product = tl.zeros((BM, BC), tl.float32)
     product2 = tl.zeros((BM, BC), tl.float32)
-    for turn in range(0, (tiles - 1 - part) // parts + 1):
-        rows, c, at, inside = _tile(
-            M, C, (tiles - 1 - part - turn * parts) * BM, channel_blocks, BM, BC
-        )
+    for turn in range(0, tiles):
+        row = (part * tiles + turn) * BM
+        rows, c, at, inside = _tile(M, C, row, channel_blocks, BM, BC)
         found, centred = _gradient(
             g, g2, x, mean, rstd, weight, bias, bits, rows, c, at, inside, M, C, 1, 1, 1, 1,
             MASK, TWO, 1, 1, 0, channel_blocks, BM, BC,
         )  # fmt: skip
-        if FORM == 1:
+        if PASS:
             rounded = found.to(passed.dtype.element_ty)
             tl.store(passed + at, rounded, mask=inside)
             found = rounded.to(tl.float32)
@@ -344,25 +338,39 @@ def norm_gradient(
 
 
 @_kernel
+def framed(x, y, H, W, PAD: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):
+    """Pictures (H, W, CHANNELS) with PAD zeros around, a program for each of their lines."""
+    wide = W + 2 * PAD
+    line = tl.program_id(0)
+    picture, h = line // (H + 2 * PAD), line % (H + 2 * PAD) - PAD
+    place = tl.arange(0, BLOCK)
+    source = place - PAD * CHANNELS
+    inside = (source >= 0) & (source < W * CHANNELS) & (h >= 0) & (h < H)
+    value = tl.load(
+        x + (picture * H + h).to(tl.int64) * W * CHANNELS + source, mask=inside, other=0.0
+    )
+    tl.store(y + line.to(tl.int64) * wide * CHANNELS + place, value, mask=place < wide * CHANNELS)
+
+
+@_kernel
 def patches(
     x, y, M, H, W, OH, OW,
-    K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, CHANNELS: tl.constexpr,
+    K: tl.constexpr, S: tl.constexpr, CHANNELS: tl.constexpr,
     WIDE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """What each output of a convolution reads: y (M, WIDE) of pictures (H, W, CHANNELS).
+    """What each output of a convolution reads: y (M, WIDE) of framed pictures (H, W, CHANNELS).
 
-    Column (i * K + j) * CHANNELS + k of a row is channel k of pixel (i, j) of its window; zeros
-    outside of the picture and in further columns.
+    Column (i * K + j) * CHANNELS + k of a row is channel k of pixel (i, j) of its window; zeros in
+    further columns.
     """
     blocks: tl.constexpr = tl.cdiv(WIDE, BC)
     rows = tl.program_id(0) // blocks * BM + tl.arange(0, BM)
     c = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
     picture, place = rows // (OH * OW), rows % (OH * OW)
-    tap, k = c // CHANNELS, c % CHANNELS
-    h = (place // OW * S - PAD)[:, None] + (tap // K)[None, :]
-    w = (place % OW * S - PAD)[:, None] + (tap % K)[None, :]
-    exists = (h >= 0) & (h < H) & (w >= 0) & (w < W) & (rows < M)[:, None] & (tap < K * K)[None, :]
-    source = ((picture[:, None] * H + h) * W + w).to(tl.int64) * CHANNELS + k[None, :]
-    value = tl.load(x + source, mask=exists, other=0.0)
+    first = ((picture * H + place // OW * S).to(tl.int64) * W + place % OW * S) * CHANNELS
+    tap = c // CHANNELS
+    reach = (tap // K * W + tap % K) * CHANNELS + c % CHANNELS
+    exists = (rows < M)[:, None] & (tap < K * K)[None, :]
+    value = tl.load(x + first[:, None] + reach[None, :], mask=exists, other=0.0)
     at = rows[:, None].to(tl.int64) * WIDE + c[None, :]
     tl.store(y + at, value, mask=(rows < M)[:, None] & (c < WIDE)[None, :])

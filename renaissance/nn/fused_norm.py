@@ -28,8 +28,7 @@ class Tiles:
 STATISTICS = Tiles(32, 64, warps=4)
 SUMS = Tiles(64, 64, warps=4)
 WHOLE = Tiles(64, 64, warps=4)
-WINDOWS = Tiles(16, 64, warps=4)
-_FINISH = {"BP": 512, "BC": 8, "num_warps": 8}
+WINDOWS = Tiles(16, 64, warps=2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,26 +94,33 @@ class _Sizes:
         return (triton.cdiv(self.M, tiles.rows) * across,), across
 
     def sums(self, tiles: Tiles) -> tuple[tuple[int], int, int, int]:
-        """Grid, blocks of channels, parts and tiles they share; follows from shapes alone."""
+        """Grid, blocks of channels, parts and tiles of each; follows from shapes alone."""
         across = triton.cdiv(self.C, tiles.channels)
         tall = triton.cdiv(self.M, tiles.rows)
-        parts = min(tall, max(1, tiles.programs // across))
-        return (parts * across,), across, parts, tall
+        each = triton.cdiv(tall, max(1, tiles.programs // across))
+        parts = triton.cdiv(tall, each)
+        return (parts * across,), across, parts, each
+
+
+def _finish(parts: int) -> dict[str, int]:
+    """Tile of a last sum: all parts at once, so that no load waits for another."""
+    return {"BP": min(2048, triton.next_power_of_2(max(parts, 64))), "BC": 4, "num_warps": 8}
 
 
 def _statistics(x: Tensor, norm: Norm, sizes: _Sizes) -> tuple[Tensor, Tensor]:
     """Mean and 1 / standard deviation of each channel; running statistics move."""
-    grid, across, parts, tall = sizes.sums(STATISTICS)
+    grid, across, parts, each = sizes.sums(STATISTICS)
     partials = x.new_empty(2, parts, sizes.C, dtype=torch.float32)
     mean, rstd = x.new_empty(2, sizes.C, dtype=torch.float32).unbind()
     kernels.norm_statistics[grid](
-        x, partials, sizes.M, sizes.C, parts, tall, across,
+        x, partials, sizes.M, sizes.C, parts, each, across,
         BM=STATISTICS.rows, BC=STATISTICS.channels, num_warps=STATISTICS.warps,
     )  # fmt: skip
-    kernels.norm_finish[(triton.cdiv(sizes.C, _FINISH["BC"]),)](
+    finish = _finish(parts)
+    kernels.norm_finish[(triton.cdiv(sizes.C, finish["BC"]),)](
         x, partials, mean, rstd, norm.running_mean, norm.running_var,
         mean if norm.offset is None else norm.offset, sizes.M, sizes.C, parts,
-        norm.momentum, norm.eps, SHIFTED=norm.offset is not None, **_FINISH,
+        norm.momentum, norm.eps, SHIFTED=norm.offset is not None, **finish,
     )  # fmt: skip
     return mean, rstd
 
@@ -238,8 +244,9 @@ class _Backward:
         ctx, x = self.ctx, self.x
         sizes = _Sizes.of(x)
         is_second = ctx.form == SECOND
-        passed = torch.empty_like(x) if ctx.form == SHORTCUT else x
-        partials, parts = self._reduce(users, passed)
+        is_passed = ctx.form == SHORTCUT or (self.picked is not None and len(users) == 2)
+        passed = torch.empty_like(users[0]) if is_passed else x
+        partials, parts = self._reduce(users, passed if is_passed else None)
         gw, gb, factors = self._factors(partials, parts, sizes, self.rstd, self.weight, 1)
         gw2 = gb2 = factors2 = None
         if is_second:
@@ -247,9 +254,8 @@ class _Backward:
             gw2, gb2, factors2 = self._factors(partials, parts, sizes, self.rstd2, self.weight2, 2)
         gx = torch.empty_like(x)
         gx2 = torch.empty_like(x) if is_second else gx
-        mask = ctx.mask
-        if ctx.form == SHORTCUT:
-            users, mask = [passed], OPEN
+        users = [passed] if is_passed else users
+        mask = OPEN if ctx.form == SHORTCUT else ctx.mask
         window, tiles = (ctx.window, WINDOWS) if ctx.window else (Window(1, 1, 0), WHOLE)
         grid, across = sizes.whole(tiles)
         kernels.norm_gradient[grid](
@@ -264,19 +270,23 @@ class _Backward:
         towards = gx2 if is_second else passed if ctx.form == SHORTCUT else None
         return gx, gw, gb, towards, gw2, gb2, None, None, None, None
 
-    def _reduce(self, users: list[Tensor], passed: Tensor) -> tuple[Tensor, int]:
-        """Partial sums, and how many of each; behind a pool, of what it has chosen."""
+    def _reduce(self, users: list[Tensor], passed: Tensor | None) -> tuple[Tensor, int]:
+        """Partial sums, and how many of each; behind a pool, of what it has chosen.
+
+        What the ReLU lets pass of the users' gradients goes to `passed`.
+        """
         ctx = self.ctx
         is_second = ctx.form == SECOND
         x, mask = (self.x, ctx.mask) if self.picked is None else (self.picked, AGAIN)
         sizes = _Sizes.of(x)
-        grid, across, parts, tall = sizes.sums(SUMS)
+        grid, across, parts, each = sizes.sums(SUMS)
         partials = x.new_empty(3 if is_second else 2, parts, sizes.C, dtype=torch.float32)
         kernels.norm_reduce[grid](
             users[0], users[-1], x, self.mean, self.rstd, self.weight, self.bias, self.kept,
-            passed, self.other if is_second else x, self.mean2 if is_second else self.mean,
-            partials, sizes.M, sizes.C, parts, tall, across,
-            FORM=ctx.form, MASK=mask, TWO=len(users) == 2,
+            x if passed is None else passed,
+            self.other if is_second else x, self.mean2 if is_second else self.mean,
+            partials, sizes.M, sizes.C, parts, each, across,
+            FORM=ctx.form, MASK=mask, TWO=len(users) == 2, PASS=passed is not None,
             BM=SUMS.rows, BC=SUMS.channels, num_warps=SUMS.warps,
         )  # fmt: skip
         return partials, parts
@@ -287,9 +297,10 @@ class _Backward:
         """Gradients of weight and bias, and the factors of the input's."""
         gw, gb = torch.empty_like(weight), torch.empty_like(weight)
         factors = self.x.new_empty(3, sizes.C, dtype=torch.float32)
-        kernels.norm_finish_gradient[(triton.cdiv(sizes.C, _FINISH["BC"]),)](
+        finish = _finish(parts)
+        kernels.norm_finish_gradient[(triton.cdiv(sizes.C, finish["BC"]),)](
             partials, rstd, weight, gw, gb, factors, sizes.M, sizes.C, parts,
-            WHICH=which, **_FINISH,
+            WHICH=which, **finish,
         )  # fmt: skip
         return gw, gb, factors
 
@@ -343,14 +354,18 @@ def patches(x: Tensor, window: Window) -> Tensor:
     """
     x = _channels_last(x)
     n, c, h, w = x.shape
+    frame = (n, c, h + 2 * window.padding, w + 2 * window.padding)
     wide = -(-(window.side**2) * c // 8) * 8
-    y = torch.empty(
-        (n, wide, window.after(h), window.after(w)),
-        dtype=x.dtype, device=x.device, memory_format=torch.channels_last,
+    shape = (n, wide, window.after(h), window.after(w))
+    like: Any = {"dtype": x.dtype, "device": x.device, "memory_format": torch.channels_last}
+    inner, y = torch.empty(frame, **like), torch.empty(shape, **like)
+    kernels.framed[(n * frame[2],)](
+        x, inner, h, w, PAD=window.padding, CHANNELS=c,
+        BLOCK=triton.next_power_of_2(frame[3] * c), num_warps=4,
     )  # fmt: skip
     sizes = _Sizes.of(y)
     kernels.patches[(triton.cdiv(sizes.M, 64) * triton.cdiv(wide, 32),)](
-        x, y, sizes.M, h, w, sizes.H, sizes.W, K=window.side, S=window.stride,
-        PAD=window.padding, CHANNELS=c, WIDE=wide, BM=64, BC=32, num_warps=4,
+        inner, y, sizes.M, frame[2], frame[3], sizes.H, sizes.W, K=window.side,
+        S=window.stride, CHANNELS=c, WIDE=wide, BM=64, BC=32, num_warps=4,
     )  # fmt: skip
     return y
