@@ -75,14 +75,6 @@ def test_two_hundred_threads_give_the_same_bytes(pictures):
     same(list(loader_of(pictures, workers=200).epoch(0)), list(loader_of(pictures).epoch(0)))
 
 
-def test_a_ring_larger_than_the_caches_holds_the_same_bytes():
-    large = Synthetic(1100, size=32)
-    settings = {"shuffle": True, "transforms": AUGMENT, "seed": 5}
-    # 4 slots of 512 float32 pictures: 25 MB, written past the caches.
-    past = samples(rn.Loader(large, batch_size=512, workers=2, **settings))
-    assert past == samples(rn.Loader(large, batch_size=8, workers=0, **settings))
-
-
 def test_every_sample_comes_once(pictures):
     ids = np.concatenate([batch.ids for batch in loader_of(pictures).epoch(0)])
     assert ids.dtype == np.int64

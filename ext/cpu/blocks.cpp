@@ -16,9 +16,16 @@ void split(const BytesIn& in, u8* const* planes, i64 out_row) {
 }
 
 template <class T>
-void convert(const T* source, i64 count, float scale, float shift, i32 dtype, void* out) {
+void convert(const T* source, i64 count, float scale, float shift, const RunOut& out) {
   for (i64 i = 0; i < count; ++i)
-    put(out, i, dtype, static_cast<float>(source[i]) * scale + shift);
+    put(out.at, i, out.dtype, static_cast<float>(source[i]) * scale + shift);
+}
+
+void masked(const u8* source, const Mask& mask, i64 rows, float scale, float shift,
+            const RunOut& out) {
+  for (i64 i = 0; i < rows * mask.width; ++i)
+    put(out.at, i, out.dtype,
+        mask.columns[i % mask.width] ? mask.value : static_cast<float>(source[i]) * scale + shift);
 }
 
 // fetch(channel, offset, dy, dx) reads one neighbour; the offset is the upper left one's.
@@ -55,8 +62,8 @@ void affine_floats(const AffineBlock& in, const Scaling& scaling, const BlockOut
 }  // namespace
 
 const BlockKernels& portable_blocks() {
-  static const BlockKernels kernels = {split, convert<u8>, convert<float>, affine_pairs,
-                                       affine_floats};
+  static const BlockKernels kernels = {split, convert<u8>, convert<float>, masked,
+                                       affine_pairs, affine_floats};
   return kernels;
 }
 

@@ -12,8 +12,25 @@ struct BlockOut {
   void* planes[MAX_CHANNELS] = {};
   i64 row = 0;
   i32 dtype = FLOAT32;  // Dtype of convert.h
+  bool streams = false;  // past the caches: rows are whole groups of STREAM_BYTES, and aligned so
 
   BlockOut at(int first_row) const;  // the part from that row on
+};
+
+constexpr i64 STREAM_BYTES = 32;
+
+// One run of values in the wanted type; `streams` as in BlockOut.
+struct RunOut {
+  void* at;
+  i32 dtype;
+  bool streams;
+};
+
+// Columns that hold one value whatever was there; the width is a whole number of STREAM_BYTES.
+struct Mask {
+  const u32* columns;  // all ones, or zero
+  int width;
+  float value;
 };
 
 struct Scaling {
@@ -43,12 +60,17 @@ struct AffineBlock {
 struct BlockKernels {
   // Byte planes, rows `out_row` apart.
   void (*split)(const BytesIn& in, u8* const* planes, i64 out_row);
-  // out[i] = source[i] * scale + shift, as `dtype`.
-  void (*bytes)(const u8* source, i64 count, float scale, float shift, i32 dtype, void* out);
-  void (*floats)(const float* source, i64 count, float scale, float shift, i32 dtype, void* out);
+  // out[i] = source[i] * scale + shift.
+  void (*bytes)(const u8* source, i64 count, float scale, float shift, const RunOut& out);
+  void (*floats)(const float* source, i64 count, float scale, float shift, const RunOut& out);
+  // The same for whole rows of `width` values; where mask[i] is all ones stands `other` instead.
+  void (*masked)(const u8* source, const Mask& mask, i64 rows, float scale, float shift,
+                 const RunOut& out);
   void (*affine_pairs)(const AffineBlock& in, const Scaling& scaling, const BlockOut& out);
   void (*affine_floats)(const AffineBlock& in, const Scaling& scaling, const BlockOut& out);
 };
+
+void split_avx2(const BytesIn& in, u8* const* planes, i64 out_row);  // where there is AVX2
 
 const BlockKernels& portable_blocks();
 const BlockKernels* avx2_blocks();  // nullptr where the compiler has no AVX2

@@ -28,10 +28,11 @@ RN_INLINE __m256i rounded_bfloat16(__m256 x) {
   return _mm256_srli_epi32(up, 16);
 }
 
-template <i32 dtype>
+template <i32 dtype, bool streams = false>
 RN_INLINE void store(void* plane, i64 at, __m256 x) {
   if (dtype == FLOAT32) {
-    _mm256_storeu_ps(static_cast<float*>(plane) + at, x);
+    float* to = static_cast<float*>(plane) + at;
+    streams ? _mm256_stream_ps(to, x) : _mm256_storeu_ps(to, x);
     return;
   }
   __m128i half;
@@ -41,15 +42,16 @@ RN_INLINE void store(void* plane, i64 at, __m256 x) {
     const __m256i high = rounded_bfloat16(x);
     half = _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
   }
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<u16*>(plane) + at), half);
+  __m128i* to = reinterpret_cast<__m128i*>(static_cast<u16*>(plane) + at);
+  streams ? _mm_stream_si128(to, half) : _mm_storeu_si128(to, half);
 }
 
 // Sixteen values: one store of 32 bytes is faster than two narrow ones.
-template <i32 dtype>
+template <i32 dtype, bool streams>
 RN_INLINE void store_pair(void* plane, i64 at, __m256 x, __m256 y) {
   if (dtype == FLOAT32) {
-    store<dtype>(plane, at, x);
-    store<dtype>(plane, at + 8, y);
+    store<dtype, streams>(plane, at, x);
+    store<dtype, streams>(plane, at + 8, y);
     return;
   }
   __m256i halves;
@@ -61,7 +63,8 @@ RN_INLINE void store_pair(void* plane, i64 at, __m256 x, __m256 y) {
     halves = _mm256_permute4x64_epi64(
         _mm256_packus_epi32(rounded_bfloat16(x), rounded_bfloat16(y)), 0xd8);
   }
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(static_cast<u16*>(plane) + at), halves);
+  __m256i* to = reinterpret_cast<__m256i*>(static_cast<u16*>(plane) + at);
+  streams ? _mm256_stream_si256(to, halves) : _mm256_storeu_si256(to, halves);
 }
 
 // Groups of eight cover a row at 0, 8, ..., last = count - 8.
@@ -72,101 +75,71 @@ RN_INLINE __m256 eight(const u8* at) {
 }
 RN_INLINE __m256 eight(const float* at) { return _mm256_loadu_ps(at); }
 
-template <i32 dtype, class T>
+template <i32 dtype, bool streams, class T>
 RN_AVX2 void convert_as(const T* source, i64 count, float scale, float shift, void* out) {
   const __m256 a = _mm256_set1_ps(scale), b = _mm256_set1_ps(shift);
   i64 i = 0;
   for (; i + 32 <= count; i += 32) {
-    store_pair<dtype>(out, i, scaled(eight(source + i), a, b), scaled(eight(source + i + 8), a, b));
-    store_pair<dtype>(out, i + 16, scaled(eight(source + i + 16), a, b),
-                      scaled(eight(source + i + 24), a, b));
+    store_pair<dtype, streams>(out, i, scaled(eight(source + i), a, b),
+                               scaled(eight(source + i + 8), a, b));
+    store_pair<dtype, streams>(out, i + 16, scaled(eight(source + i + 16), a, b),
+                               scaled(eight(source + i + 24), a, b));
   }
-  for (; i + 8 <= count; i += 8) store<dtype>(out, i, scaled(eight(source + i), a, b));
+  for (; i + 8 <= count; i += 8) store<dtype, streams>(out, i, scaled(eight(source + i), a, b));
   for (; i < count; ++i)
     put(out, i, dtype, static_cast<float>(source[i]) * scale + shift);
 }
 
+template <i32 dtype, class T>
+void convert_as(const T* source, i64 count, float scale, float shift, const RunOut& out) {
+  out.streams ? convert_as<dtype, true>(source, count, scale, shift, out.at)
+              : convert_as<dtype, false>(source, count, scale, shift, out.at);
+}
+
 template <class T>
-RN_AVX2 void convert(const T* source, i64 count, float scale, float shift, i32 dtype, void* out) {
-  if (dtype == FLOAT32)
+void convert(const T* source, i64 count, float scale, float shift, const RunOut& out) {
+  if (out.dtype == FLOAT32)
     convert_as<FLOAT32>(source, count, scale, shift, out);
-  else if (dtype == FLOAT16)
+  else if (out.dtype == FLOAT16)
     convert_as<FLOAT16>(source, count, scale, shift, out);
   else
     convert_as<BFLOAT16>(source, count, scale, shift, out);
 }
 
-RN_INLINE __m128i load16(const u8* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); }
-RN_INLINE void store16(u8* at, __m128i x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(at), x); }
-
-RN_INLINE __m128i reversed16(__m128i x) {
-  return _mm_shuffle_epi8(x, _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
-}
-
-template <bool mirrored>
-RN_AVX2 void split_planes(const BytesIn& in, u8* const* planes, i64 out_row) {
-  const int rows = in.rows, last = in.count - 16;
-  const i64 row = in.row;
-  for (int c = 0; c < in.channels; ++c) {
-    const u8* from = in.source + c * in.channel;
-    u8* to = planes[c];
-    for (int r = 0; r < rows; ++r, from += row, to += out_row)
-      for (int i = 0;; i = i + 16 < last ? i + 16 : last) {
-        store16(to + i, mirrored ? reversed16(load16(from - i - 15)) : load16(from + i));
-        if (i == last) break;
-      }
+template <i32 dtype, bool streams>
+RN_AVX2 void masked_as(const u8* source, const Mask& mask, i64 rows, float scale, float shift,
+                       void* out) {
+  const __m256 a = _mm256_set1_ps(scale), b = _mm256_set1_ps(shift);
+  const __m256 other = _mm256_set1_ps(mask.value);
+  const float* columns = reinterpret_cast<const float*>(mask.columns);
+  const int width = mask.width;
+  const auto group = [&](i64 at, int column) RN_AVX2 {
+    return _mm256_blendv_ps(scaled(eight(source + at), a, b), other,
+                            _mm256_loadu_ps(columns + column));
+  };
+  for (i64 start = 0; start < rows * width; start += width) {
+    int i = 0;
+    for (; i + 16 <= width; i += 16)
+      store_pair<dtype, streams>(out, start + i, group(start + i, i), group(start + i + 8, i + 8));
+    if (i < width) store<dtype, streams>(out, start + i, group(start + i, i));
   }
 }
 
-// Which of 16 bytes go where for channel c of interleaved pixels: part k of three 16-byte parts.
-RN_INLINE __m128i rgb_mask(int c, int k) {
-  alignas(16) i8 mask[16] = {};
-  for (int i = 0; i < 16; ++i) {
-    const int at = 3 * i + c - 16 * k;
-    mask[i] = static_cast<i8>(at >= 0 && at < 16 ? at : -128);
-  }
-  return _mm_load_si128(reinterpret_cast<const __m128i*>(mask));
+template <i32 dtype>
+void masked_as(const u8* source, const Mask& mask, i64 rows, float scale, float shift,
+               const RunOut& out) {
+  out.streams ? masked_as<dtype, true>(source, mask, rows, scale, shift, out.at)
+              : masked_as<dtype, false>(source, mask, rows, scale, shift, out.at);
 }
 
-template <bool mirrored>
-RN_AVX2 void split_rgb(const BytesIn& in, u8* const* planes, i64 out_row) {
-  __m128i mask[3][3];
-  u8* to[3];
-  for (int c = 0; c < 3; ++c) {
-    for (int k = 0; k < 3; ++k) mask[c][k] = rgb_mask(c, k);
-    to[c] = planes[c];
-  }
-  const int rows = in.rows, last = in.count - 16;
-  const u8* from = in.source;
-  i64 start = 0;
-  for (int r = 0; r < rows; ++r, from += in.row, start += out_row)
-    for (int i = 0;; i = i + 16 < last ? i + 16 : last) {
-      const u8* at = mirrored ? from - 3 * (i + 15) : from + 3 * i;
-      const __m128i p = load16(at), q = load16(at + 16), s = load16(at + 32);
-      for (int c = 0; c < 3; ++c) {
-        const __m128i x = _mm_or_si128(
-            _mm_or_si128(_mm_shuffle_epi8(p, mask[c][0]), _mm_shuffle_epi8(q, mask[c][1])),
-            _mm_shuffle_epi8(s, mask[c][2]));
-        store16(to[c] + start + i, mirrored ? reversed16(x) : x);
-      }
-      if (i == last) break;
-    }
-}
-
-void split(const BytesIn& in, u8* const* planes, i64 out_row) {
-  const bool is_rgb = in.channels == 3 && in.channel == 1;
-  if (in.count < 16)
-    portable_blocks().split(in, planes, out_row);
-  else if (in.pixel == 1)
-    split_planes<false>(in, planes, out_row);
-  else if (in.pixel == -1)
-    split_planes<true>(in, planes, out_row);
-  else if (is_rgb && in.pixel == 3)
-    split_rgb<false>(in, planes, out_row);
-  else if (is_rgb && in.pixel == -3)
-    split_rgb<true>(in, planes, out_row);
+void masked(const u8* source, const Mask& mask, i64 rows, float scale, float shift,
+            const RunOut& out) {
+  if (out.dtype == FLOAT32)
+    masked_as<FLOAT32>(source, mask, rows, scale, shift, out);
+  else if (out.dtype == FLOAT16)
+    masked_as<FLOAT16>(source, mask, rows, scale, shift, out);
   else
-    portable_blocks().split(in, planes, out_row);
+    masked_as<BFLOAT16>(source, mask, rows, scale, shift, out);
 }
 
 // What all pixels of a resampling share. Element numbers are exact in float: below 2^24.
@@ -345,8 +318,8 @@ void affine_floats(const AffineBlock& in, const Scaling& scaling, const BlockOut
 }  // namespace
 
 const BlockKernels* avx2_blocks() {
-  static const BlockKernels kernels = {split, convert<u8>, convert<float>, affine_pairs,
-                                       affine_floats};
+  static const BlockKernels kernels = {split_avx2, convert<u8>, convert<float>, masked,
+                                       affine_pairs, affine_floats};
   return &kernels;
 }
 

@@ -13,19 +13,16 @@
 
 namespace rn {
 
-// Copies `bytes` (a multiple of 64) between 64-byte aligned places. Other threads see them after
+// Copies `bytes` (a multiple of 32) between 32-byte aligned places. Other threads see them after
 // `bypass_fence` of this thread.
 inline void bypass_copy(u8* to, const u8* from, i64 bytes) {
 #ifdef __SSE2__
-  for (i64 k = 0; k < bytes; k += 64) {
+  for (i64 k = 0; k < bytes; k += 32) {
     const __m128i* source = reinterpret_cast<const __m128i*>(from + k);
     __m128i* target = reinterpret_cast<__m128i*>(to + k);
     const __m128i a = _mm_load_si128(source), b = _mm_load_si128(source + 1);
-    const __m128i c = _mm_load_si128(source + 2), d = _mm_load_si128(source + 3);
     _mm_stream_si128(target, a);
     _mm_stream_si128(target + 1, b);
-    _mm_stream_si128(target + 2, c);
-    _mm_stream_si128(target + 3, d);
   }
 #else
   std::memcpy(to, from, static_cast<std::size_t>(bytes));

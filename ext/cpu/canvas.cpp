@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "bypass.h"
+
 namespace rn {
 
 constexpr int BAND_FLOATS = 3072;  // of a band on its way through the first-level cache
@@ -34,6 +36,8 @@ void Axis::flip() {
 
 void Axis::pad(int before, int after, u32 mode, int operation) {
   if (before == 0 && after == 0) return;
+  const int code = mode == PAD_CONSTANT ? -1 - operation : MIXED;
+  fill_ = fill_ == NO_FILL || fill_ == code ? code : MIXED;
   AxisStep& step = add(STEP_PAD);
   step.offset = before;
   step.mode = static_cast<i32>(mode);
@@ -122,6 +126,7 @@ Canvas::Canvas(const Operation* operations, const Image& image, const SampleKey&
     : operations_(operations),
       who_(who),
       scratch_(scratch),
+      ahead_(image.ahead),
       channels_(image.channels),
       y_(image.full_height ? image.full_height : image.height),
       x_(image.full_width ? image.full_width : image.width) {
@@ -257,7 +262,17 @@ void Canvas::replace(float* planes, int height, int width) {
 }
 
 void Canvas::store(void* out, const OutputSpec& spec) {
-  render(Sink(out, spec, channels_, height(), width(), scratch_), nullptr);
+  const int h = height(), w = width();
+  if (!spec.streams) {
+    render(Sink(out, spec, channels_, h, w, scratch_), nullptr);
+  } else if (can_stream(spec)) {
+    stream(Sink(out, spec, channels_, h, w, scratch_));
+  } else {
+    const i64 bytes = i64(h) * w * spec.channels * (spec.dtype == FLOAT32 ? 4 : 2);
+    u8* made = scratch_.take<u8>(bytes);
+    render(Sink(made, spec, channels_, h, w, scratch_), nullptr);
+    bypass_copy(static_cast<u8*>(out), made, bytes);
+  }
 }
 
 }  // namespace rn

@@ -17,6 +17,7 @@ struct Span {
 // Index maps along one axis: the steps, and the stretch where they are a plain shift or mirror.
 class Axis {
  public:
+  static constexpr int NO_FILL = 0, MIXED = 1;
   explicit Axis(int size = 0) : size_(size), end_(size) {}
   void crop(int offset, int size);  // a negative offset is not allowed: pad first
   void flip();
@@ -33,12 +34,16 @@ class Axis {
   }
   bool is_plain() const { return begin_ == 0 && end_ == size_; }
   bool is_untouched() const { return count_ == 0; }
+  // What is outside the plain stretch: NO_FILL (nothing ever was), -1 - k where operation k alone
+  // fills it, or MIXED.
+  int fill() const { return fill_; }
   Span span() const;  // the base coordinates that are read, from the least to the greatest
 
  private:
   AxisStep& add(i32 kind);
   AxisStep steps_[2 * MAX_OPERATIONS];
   int count_ = 0, size_ = 0, begin_ = 0, end_ = 0, first_ = 0, direction_ = 1;
+  int fill_ = NO_FILL;
 };
 
 // Pixels as they are in memory: bytes (the picture itself) or floats (after a stage of its own).
@@ -143,6 +148,8 @@ class Canvas {
   template <class T>
   void show_border(int source_row, const Pass& pass, T* const* row) const;
   template <class T>
+  void show_filled(int row, int rows, const Pass& pass, T* const* planes, i64 stride) const;
+  template <class T>
   void show_plain(int row, int rows, const Pass& pass, T* const* planes, i64 stride) const;
   template <class T>
   void show_line(int row, const Pass& pass, T* const* line) const;
@@ -152,13 +159,22 @@ class Canvas {
   void produce(int row, int rows, Pass& pass, const BlockOut& out) const;
   template <class T>
   void plain(int row, int rows, Pass& pass, const BlockOut& out) const;
+  template <class T>
+  void convert_rows(const T* from, int row, int rows, int channel, const Pass& pass,
+                    const BlockOut& out) const;
   void resize_row(int row, const Pass& pass, float* const* planes) const;
+  float value_of(const Erasure& erasure, int channel) const;
   void erase(int row, int rows, const BlockOut& out) const;
+  Span erased_rows() const;
+  void start_hole(Pass& pass, const Span& rows) const;
+  bool can_stream(const OutputSpec& spec) const;
+  void stream(const Sink& sink);
   void render_row(int row, Pass& pass, double* gray_total, const BlockOut& line) const;
 
   const Operation* operations_;
   SampleKey who_;
   Scratch& scratch_;
+  Ahead* ahead_;
   Pixels pixels_;
   int channels_;
   Axis y_, x_;  // index maps of the pixels

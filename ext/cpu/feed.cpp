@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int ACCOUNT_ITEMS = 16;          // work items between two readings of the CPU clock
-constexpr i64 CACHE_BYTES = 16 << 20;      // a ring up to this is written through the caches
+constexpr i64 CACHE_BYTES = 8 << 20;       // a ring up to this is written through the caches
 constexpr i64 MOST_TILE_BYTES = 64 << 10;  // of a sample that is made in one and copied past them
 constexpr int MAX_ATTEMPTS = 16;           // replacements tried for one sample
 
@@ -246,7 +246,7 @@ i64 Feed::run_item(const Item& item, Workbench& bench) {
   const std::vector<i64>& ids = slots_[item.slot]->ids;
   i64 done = 0;
   for (i64 position = item.begin; position < item.end; ++position) {
-    if (position + 1 < item.end) source_->prefetch(ids[position + 1]);
+    if (position + 1 < item.end) look_ahead(ids[position + 1], bench);
     const i64 id = ids[position];
     if (!pursue_or_report({item.slot, position, id, id, 0}, bench)) continue;
     pair_up(item.slot, position);
@@ -339,10 +339,10 @@ bool Feed::give_up(Errand* errand, const std::string& text) {
 // False: the program cannot take this picture (too small for its crop, say).
 bool Feed::render(const Errand& errand, Workbench& bench) {
   u8* out = slots_[errand.slot]->memory.x + errand.position * options_.sample_bytes;
-  u8* made = bypasses_ ? bench.tile.reserve_aligned(options_.sample_bytes) : out;
+  OutputSpec spec = options_.output;
+  spec.streams = bypasses_;
   try {
-    program_->run(bench.image, key_of(errand), made, options_.output, bench.scratch);
-    if (bypasses_) bypass_copy(out, made, options_.sample_bytes);
+    program_->run(bench.image, key_of(errand), out, spec, bench.scratch);
     return true;
   } catch (const PictureError& error) {
     bench.problem = error.what();

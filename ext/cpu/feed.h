@@ -125,6 +125,12 @@ class Feed {
   bool wait_item(Item* item, Workbench& bench);
   void account(Workbench& bench);
   i64 run_item(const Item& item, Workbench& bench);
+  // Has the bytes and the label of the next sample on their way while this one is made.
+  void look_ahead(i64 id, Workbench& bench) const {
+    source_->prefetch(id, bench.ahead);
+    if (options_.labels != 0)
+      __builtin_prefetch(reinterpret_cast<const u8*>(options_.labels) + id * options_.label_bytes);
+  }
   bool pursue(Errand errand, Workbench& bench);
   bool pursue_or_report(const Errand& errand, Workbench& bench);
   void report(const Errand& errand, i64 damaged, const std::string& text);

@@ -4,14 +4,22 @@
 
 namespace rn {
 
+// One constant rectangle that a pass leaves out: rows [first, last), and columns by a mask.
+struct Hole {
+  int first = 0, last = 0;
+  const u32* columns = nullptr;
+  float value[MAX_CHANNELS] = {};
+};
+
 struct Canvas::Pass {
   Scaling scaling;
   bool is_normalized = false;  // whether producing a row already normalises it
   // Index maps.
   bool as_bytes = false;  // pixels and fills are whole levels: they are moved as bytes
-  int* codes = nullptr;   // of columns [0, begin) and [end, width), as Axis::at gives them
-  bool is_uniform = true; // each side is one constant fill
-  void* band = nullptr;   // planes of a few rows, on their way to the result
+  int fill = Axis::NO_FILL;  // of everything outside the plain stretches, see Axis::fill
+  int* codes = nullptr;      // MIXED: columns [0, begin) and [end, width), as Axis::at gives them
+  void* band = nullptr;      // planes of a few rows, on their way to the result
+  Hole hole;                 // what is erased while rows are converted
   // Affine map only.
   AffineBlock affine;
   // Resize only.

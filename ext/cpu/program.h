@@ -14,6 +14,29 @@
 
 namespace rn {
 
+// Bytes that will be read soon: asked for piece by piece while something else is done, because a
+// core keeps only about twenty lines under way.
+class Ahead {
+ public:
+  void begin(const u8* bytes, i64 size) {
+    next_ = bytes;
+    size_ = size;
+    end_ = bytes + size;
+  }
+  i64 size() const { return size_; }
+  // Asks for the lines that the next `bytes` of them touch.
+  void ask(i64 bytes) {
+    const u8* to = end_ - next_ > bytes ? next_ + bytes : end_;
+    for (; next_ < to; next_ += 64) __builtin_prefetch(next_);
+  }
+  void ask_all() { ask(end_ - next_); }
+
+ private:
+  const u8* next_ = nullptr;
+  const u8* end_ = nullptr;
+  i64 size_ = 0;
+};
+
 // A uint8 picture, possibly only a window of it (partial decode). Strides in bytes: HWC pixels
 // have pixel_stride = channels and channel_stride = 1, planar ones pixel_stride = 1.
 struct Image {
@@ -22,6 +45,7 @@ struct Image {
   i64 row_stride, pixel_stride, channel_stride;
   int origin_y = 0, origin_x = 0;          // where the window lies in the full picture
   int full_height = 0, full_width = 0;     // 0: the window is the full picture
+  Ahead* ahead = nullptr;                  // of the picture that comes after this one
 };
 
 enum Layout : i32 { LAYOUT_NCHW = 0, LAYOUT_NHWC = 1 };
@@ -30,6 +54,7 @@ struct OutputSpec {
   i32 dtype = FLOAT32;  // Dtype of convert.h
   i32 layout = LAYOUT_NCHW;
   int channels = 0;  // 0: the program's; more: the rest is filled with zeros
+  bool streams = false;  // past the caches: 64-byte aligned, nobody reads it soon (bypass.h)
 };
 
 // Memory of one worker, handed out from a block that is as large as the largest picture needed.

@@ -2,6 +2,7 @@
 // storing. Without colour and interleaving it writes whole blocks in the wanted type at once.
 #include <algorithm>
 
+#include "bypass.h"
 #include "pass.h"
 #include "renaissance/pixels.h"
 
@@ -65,6 +66,14 @@ void Canvas::produce(int row, int rows, Pass& pass, const BlockOut& out) const {
     block_kernels().affine_floats(pass.affine, pass.scaling, out);
 }
 
+// What an erasure writes, as the result holds it.
+float Canvas::value_of(const Erasure& erasure, int channel) const {
+  const float value = erasure.operation->value[channel];
+  return erasure.in_levels && normalize_
+             ? value * normalize_->value[channel] + normalize_->value[MAX_CHANNELS + channel]
+             : value;
+}
+
 // What erasures overwrite of rows [row, row + rows).
 void Canvas::erase(int row, int rows, const BlockOut& out) const {
   const int width = this->width();
@@ -77,10 +86,7 @@ void Canvas::erase(int row, int rows, const BlockOut& out) const {
     const int first = std::max(box.top, row), last = std::min(box.top + box.height, row + rows);
     if (from >= to) continue;
     for (int c = 0; c < channels_; ++c) {
-      const Eraser eraser = {out.dtype, erasure.in_levels && normalize_
-                                            ? op.value[c] * normalize_->value[c] +
-                                                  normalize_->value[MAX_CHANNELS + c]
-                                            : op.value[c]};
+      const Eraser eraser = {out.dtype, value_of(erasure, c)};
       char* line = static_cast<char*>(out.planes[c]) + (first - row) * out.row * bytes;
       for (int r = first; r < last; ++r, line += out.row * bytes) {
         const u64 element = (u64(c) * box.height + (r - box.top)) * box.width + (from - box.left);
@@ -109,7 +115,60 @@ void Canvas::render_row(int row, Pass& pass, double* gray_total, const BlockOut&
       row_kernels().scale(planes[c], w, normalize_->value[c], normalize_->value[MAX_CHANNELS + c]);
 }
 
+// The rows that erasures reach, from the first to the last.
+Span Canvas::erased_rows() const {
+  int first = height(), last = 0;
+  for (int k = 0; k < erasures_; ++k) {
+    first = std::min(first, std::max(erased_[k].box.top, 0));
+    last = std::max(last, std::min(erased_[k].box.top + erased_[k].box.height, height()));
+  }
+  return first < last ? Span{first, last - first} : Span{0, 0};
+}
+
+// Whether every value can be written once, in order: index maps into planes of whole groups.
+bool Canvas::can_stream(const OutputSpec& spec) const {
+  const i64 bytes = i64(width()) * (spec.dtype == FLOAT32 ? 4 : 2);
+  return sampling_ == Sampling::none && !colors_ && spec.channels == channels_ &&
+         (spec.layout == LAYOUT_NCHW || spec.channels == 1) && bytes % STREAM_BYTES == 0;
+}
+
+// The only erasure, of one value, as columns that the conversion leaves out.
+void Canvas::start_hole(Pass& pass, const Span& rows) const {
+  const int w = width();
+  const Erasure& erasure = erased_[0];
+  u32* columns = scratch_.take<u32>(w);
+  for (int i = 0; i < w; ++i)
+    columns[i] = i >= erasure.box.left && i - erasure.box.left < erasure.box.width ? ~0u : 0u;
+  pass.hole = {rows.first, rows.first + rows.count, columns, {}};
+  for (int c = 0; c < channels_; ++c) pass.hole.value[c] = value_of(erasure, c);
+}
+
+// Everything is written once: one rectangle is erased by the conversion itself; with more of them,
+// or noise, the rows they reach are made in the caches and copied.
+void Canvas::stream(const Sink& sink) {
+  Pass pass;
+  start(pass);
+  BlockOut out = sink.block();
+  out.streams = true;
+  const Span erased = erased_rows();
+  if (erased.count > 0 && erasures_ == 1 && !noise_ && pass.as_bytes) start_hole(pass, erased);
+  if (erased.count == 0 || pass.hole.columns) return produce(0, height(), pass, out);
+  const int after = erased.first + erased.count;
+  if (erased.first > 0) produce(0, erased.first, pass, out);
+  BlockOut made = out;
+  made.streams = false;
+  const i64 bytes = erased.count * out.row * (out.dtype == FLOAT32 ? 4 : 2);
+  for (int c = 0; c < channels_; ++c) made.planes[c] = scratch_.take<u8>(bytes);
+  produce(erased.first, erased.count, pass, made);
+  erase(erased.first, erased.count, made);
+  const BlockOut to = out.at(erased.first);
+  for (int c = 0; c < channels_; ++c)
+    bypass_copy(static_cast<u8*>(to.planes[c]), static_cast<const u8*>(made.planes[c]), bytes);
+  if (after < height()) produce(after, height() - after, pass, out.at(after));
+}
+
 void Canvas::render(const Sink& sink, double* gray_total) {
+  if (ahead_) ahead_->ask_all();
   Pass pass;
   start(pass);
   const int h = height();

@@ -1,6 +1,6 @@
 // What the index maps show of a picture: pad, crop and flip as copies of whole stretches.
 #include <algorithm>
-#include <cstring>
+#include <type_traits>
 
 #include "pass.h"
 
@@ -9,26 +9,12 @@ namespace {
 
 constexpr int BAND_BYTES = 16384;  // of planes on their way through the first-level cache
 
-// [from, to) of a row of `width`, before the plain stretch is written: it may spill over there.
-void fill_short(u8* row, int from, int to, int width, u8 value) {
-  if (width < 8 || to - from > 8) {
-    std::memset(row + from, value, to - from);
-    return;
-  }
-  const u64 eight = 0x0101010101010101ull * value;
-  std::memcpy(row + std::min(from, width - 8), &eight, 8);
+void convert(const u8* from, i64 count, float scale, float shift, const RunOut& to) {
+  block_kernels().bytes(from, count, scale, shift, to);
 }
 
-void fill_short(float* row, int from, int to, int, float value) {
-  std::fill(row + from, row + to, value);
-}
-
-void convert(const u8* from, i64 count, float scale, float shift, i32 dtype, void* to) {
-  block_kernels().bytes(from, count, scale, shift, dtype, to);
-}
-
-void convert(const float* from, i64 count, float scale, float shift, i32 dtype, void* to) {
-  block_kernels().floats(from, count, scale, shift, dtype, to);
+void convert(const float* from, i64 count, float scale, float shift, const RunOut& to) {
+  block_kernels().floats(from, count, scale, shift, to);
 }
 
 const u8* base_of(const Pixels& pixels, const u8*) { return pixels.bytes; }
@@ -38,16 +24,16 @@ const float* base_of(const Pixels& pixels, const float*) { return pixels.floats;
 
 void Canvas::start_plain(Pass& pass) const {
   pass.as_bytes = pixels_.bytes && has_whole_fills_;
+  const bool fills_x = !x_.is_plain(), fills_y = !y_.is_plain();
+  if (fills_x && fills_y && x_.fill() != y_.fill())
+    pass.fill = Axis::MIXED;
+  else if (fills_x || fills_y)
+    pass.fill = fills_x ? x_.fill() : y_.fill();
   const int left = x_.begin(), right = x_.size() - x_.end(), borders = left + right;
-  if (borders == 0) return;
+  if (pass.fill != Axis::MIXED || borders == 0) return;
   pass.codes = scratch_.take<int>(borders);
   for (int i = 0; i < left; ++i) pass.codes[i] = x_.at(i);
   for (int i = 0; i < right; ++i) pass.codes[left + i] = x_.at(x_.end() + i);
-  for (int i = 0; i < borders; ++i) {
-    const bool is_first = i == 0 || i == left;
-    pass.is_uniform = pass.is_uniform && pass.codes[i] < 0 &&
-                      (is_first || pass.codes[i] == pass.codes[i - 1]);
-  }
 }
 
 // The plain stretch of columns in `rows` rows, the first of which shows `source_row`.
@@ -88,23 +74,27 @@ void Canvas::show_border(int source_row, const Pass& pass, T* const* row) const 
   }
 }
 
+// Rows of which all that is outside the plain stretches is one fill: that first, then the rest.
+template <class T>
+void Canvas::show_filled(int row, int rows, const Pass& pass, T* const* planes, i64 stride) const {
+  const int width = x_.size(), runs = stride == width ? 1 : rows;
+  for (int c = 0; c < channels_ && pass.fill != Axis::NO_FILL; ++c) {
+    const T value = static_cast<T>(operations_[-1 - pass.fill].value[c]);
+    for (int r = 0; r < runs; ++r)
+      std::fill_n(planes[c] + r * stride, i64(runs == 1 ? rows : 1) * width, value);
+  }
+  const int first = std::max(row, y_.begin()), last = std::min(row + rows, y_.end());
+  if (first >= last || x_.begin() >= x_.end()) return;
+  T* start[MAX_CHANNELS];
+  for (int c = 0; c < channels_; ++c) start[c] = planes[c] + (first - row) * stride;
+  show_inner(y_.at(first), last - first, start, stride);
+}
+
 // Rows of the plain stretch.
 template <class T>
 void Canvas::show_plain(int row, int rows, const Pass& pass, T* const* planes, i64 stride) const {
-  const int begin = x_.begin(), end = x_.end(), width = x_.size();
-  const bool fills_first = pass.codes && pass.is_uniform;
-  for (int c = 0; c < channels_ && fills_first; ++c) {
-    const int left = begin > 0 ? pass.codes[0] : -1, right = end < width ? pass.codes[begin] : -1;
-    const T left_fill = static_cast<T>(operations_[-1 - left].value[c]);
-    const T right_fill = static_cast<T>(operations_[-1 - right].value[c]);
-    for (int r = 0; r < rows; ++r) {
-      T* line = planes[c] + r * stride;
-      if (begin > 0) fill_short(line, 0, begin, width, left_fill);
-      if (end < width) fill_short(line, end, width, width, right_fill);
-    }
-  }
-  if (begin < end) show_inner(y_.at(row), rows, planes, stride);
-  for (int r = 0; r < rows && pass.codes && !pass.is_uniform; ++r) {
+  if (x_.begin() < x_.end()) show_inner(y_.at(row), rows, planes, stride);
+  for (int r = 0; r < rows && pass.codes; ++r) {
     T* line[MAX_CHANNELS];
     for (int c = 0; c < channels_; ++c) line[c] = planes[c] + r * stride;
     show_border(y_.at(row + r), pass, line);
@@ -123,6 +113,7 @@ void Canvas::show_line(int row, const Pass& pass, T* const* line) const {
 
 template <class T>
 void Canvas::show(int row, int rows, const Pass& pass, T* const* planes, i64 stride) const {
+  if (pass.fill != Axis::MIXED) return show_filled(row, rows, pass, planes, stride);
   const int to = row + rows;
   for (int r = row; r < to;) {
     T* start[MAX_CHANNELS];
@@ -146,6 +137,28 @@ template <class T>
 bool Canvas::is_straight(const T*) const {
   return base_of(pixels_, static_cast<const T*>(nullptr)) && pixels_.pixel == 1 && x_.is_plain() &&
          y_.is_plain() && x_.direction() == 1;
+}
+
+// Rows of one channel that stand one after the other; the hole's are made with what is erased.
+template <class T>
+void Canvas::convert_rows(const T* from, int row, int rows, int channel, const Pass& pass,
+                          const BlockOut& out) const {
+  const i64 width = x_.size();
+  const float scale = pass.scaling.scale[channel], shift = pass.scaling.shift[channel];
+  const auto to = [&](int k) { return RunOut{out.at(k).planes[channel], out.dtype, out.streams}; };
+  const Hole& hole = pass.hole;
+  const int first = std::min(std::max(hole.first - row, 0), rows);
+  const int last = std::min(std::max(hole.last - row, first), rows);
+  if constexpr (std::is_same_v<T, u8>) {
+    if (first < last) {
+      convert(from, first * width, scale, shift, to(0));
+      block_kernels().masked(from + first * width, {hole.columns, x_.size(), hole.value[channel]},
+                             last - first, scale, shift, to(first));
+      convert(from + last * width, (rows - last) * width, scale, shift, to(last));
+      return;
+    }
+  }
+  convert(from, rows * width, scale, shift, to(0));
 }
 
 template <class T>
@@ -172,10 +185,11 @@ void Canvas::plain(int row, int rows, Pass& pass, const BlockOut& out) const {
     if (!straight) show(r, count, pass, band, width);
     const bool is_run = out.row == width;
     const int lines = is_run ? 1 : count;
-    for (int c = 0; c < channels_; ++c)
+    for (int c = 0; c < channels_; ++c) {
+      if (ahead_) ahead_->ask(ahead_->size() / channels_ * count / y_.size() + 1);
       for (int k = 0; k < lines; ++k)
-        convert(planes[c] + i64(k) * width, i64(is_run ? count : 1) * width, pass.scaling.scale[c],
-                pass.scaling.shift[c], out.dtype, to.at(k).planes[c]);
+        convert_rows(planes[c] + i64(k) * width, r + k, is_run ? count : 1, c, pass, to.at(k));
+    }
     r += count;
   }
 }

@@ -25,14 +25,13 @@ Image picture_at(const u8* pixels, int height, int width, int channels) {
 Fetched PictureSource::fetch(i64 id, const Want&, Workbench& bench) const {
   bench.image = first_;
   bench.image.pixels += id * stride_;
+  bench.image.ahead = &bench.ahead;
   return Fetched::PICTURE;
 }
 
-void PictureSource::prefetch(i64 id) const {
+void PictureSource::prefetch(i64 id, Ahead& ahead) const {
   // A random picture of a large set is in no cache; its address is known one sample ahead.
-  const u8* begin = first_.pixels + id * stride_;
-  const i64 end = std::min<i64>(stride_, 4096);
-  for (i64 offset = 0; offset < end; offset += 64) __builtin_prefetch(begin + offset);
+  ahead.begin(first_.pixels + id * stride_, std::min<i64>(stride_, 4096));
 }
 
 namespace {

@@ -24,11 +24,6 @@ class Buffer {
     return memory_.get();
   }
   u8* data() const { return memory_.get(); }
-  // The same, at an address that 64 divides.
-  u8* reserve_aligned(std::size_t bytes) {
-    const u64 address = reinterpret_cast<u64>(reserve(bytes + 63));
-    return reinterpret_cast<u8*>((address + 63) / 64 * 64);
-  }
 
  private:
   std::unique_ptr<u8[]> memory_;
@@ -38,7 +33,8 @@ class Buffer {
 // One worker's own things, and what it fetched last.
 struct Workbench {
   JpegDecoder decoder;
-  Buffer file, pixels, tile;
+  Buffer file, pixels;
+  Ahead ahead;                      // of the sample that comes next
   Scratch scratch;
   Image image{};                    // after PICTURE
   const u8* row = nullptr;          // after ROW
@@ -65,8 +61,8 @@ class Source {
  public:
   virtual ~Source() = default;
   virtual Fetched fetch(i64 id, const Want& want, Workbench& bench) const = 0;
-  // A hint that `id` comes next.
-  virtual void prefetch(i64) const {}
+  // A hint that `id` comes next: its bytes are what `ahead` asks for.
+  virtual void prefetch(i64, Ahead&) const {}
   // Whether C++ workers have anything to do; otherwise Python threads do it all.
   virtual bool is_native() const { return true; }
   // Whether one sample is work enough for an item of its own.
@@ -87,7 +83,7 @@ class PictureSource : public Source {
                strides[3]},
         stride_(strides[0]) {}
   Fetched fetch(i64 id, const Want&, Workbench& bench) const override;
-  void prefetch(i64 id) const override;
+  void prefetch(i64 id, Ahead& ahead) const override;
 
  private:
   Image first_;
