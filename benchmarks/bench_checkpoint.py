@@ -145,6 +145,7 @@ def row(subject, windows, median):
         "worst stall, steps": max(stalls) / median,
         "rest ms": statistics.median(rest) * 1e3,
         "saves": len(windows),
+        "three worst ms": " ".join(f"{1e3 * one:.0f}" for one in sorted(stalls)[-3:]),
     }
 
 
@@ -152,7 +153,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, default="resnet50")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--saves", type=int, default=20, help="of each subject")
+    parser.add_argument("--saves", type=int, default=20, help="by task.fit")
+    parser.add_argument("--others", type=int, default=20, help="saves of each other subject")
     parser.add_argument("--every", type=int, default=40, help="steps between saves")
     parser.add_argument("--batch", type=int, help="pictures of a step")
     parser.add_argument("--turns", type=int, default=4, help="turns over which saves are spread")
@@ -175,7 +177,7 @@ def main():
         "nobody": nobody,
     }
     found = {name: [] for name in subjects}
-    per_turn = -(-options.saves // options.turns)
+    saves = {name: options.others if who else options.saves for name, who in subjects.items()}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         root = pathlib.Path(folder) / "run"
         # Half an epoch first: from then on epochs end in the middle between two saves.
@@ -183,8 +185,9 @@ def main():
         for _ in range(options.turns):
             for name, who in subjects.items():
                 with contextlib.redirect_stdout(io.StringIO()):
-                    windows = one_turn(task, options.every, per_turn, who, root)
-                found[name] += windows[: options.saves - len(found[name])]
+                    count = -(-saves[name] // options.turns)
+                    windows = one_turn(task, options.every, count, who, root)
+                found[name] += windows[: saves[name] - len(found[name])]
     steps = [seconds for windows in found.values() for _, others in windows for seconds in others]
     median = statistics.median(steps)
     rows = [row(name, windows, median) for name, windows in found.items()]
