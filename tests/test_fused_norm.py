@@ -27,7 +27,7 @@ def interpreted():
     """Relative errors of every case, by name; the interpreter needs a process of its own."""
     place = pathlib.Path(__file__).parent
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(place / "norm_cases.py")],
+        [sys.executable, "-W", "error::UserWarning", str(place / "norm_cases.py")],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
