@@ -126,8 +126,8 @@ class Told:
         """Weights and buffers to start from; what is skipped is initialised as always.
 
         Args:
-            weights: A safetensors file, read at compile and `reset`, or a state dict; None takes
-                an earlier one back.
+            weights: A safetensors file, read at the first compile, `init_all` and `reset`, or a
+                state dict; None takes an earlier one back.
             skip: Patterns of tensor names that are not taken, such as ``["fc.*"]`` for a new head.
         """
         return self._tell(pretrained=None if weights is None else Pretrained(weights, skip))

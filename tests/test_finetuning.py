@@ -8,7 +8,9 @@ from small import make
 
 import renaissance as rn
 from renaissance.build import Built
+from renaissance.cli import main
 from renaissance.config import load_experiment
+from renaissance.planning import Outlook
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -252,7 +254,18 @@ def test_a_file_says_the_same(trained):
     resolved = path.parent / "resolved.yaml"
     resolved.write_text(experiment.to_yaml())
     assert load_experiment(resolved) == experiment
+    assert Outlook.of(experiment).plan.hash() == task.plan.hash()
     path.unlink()
     load_experiment(resolved)  # a file opens nothing
     with pytest.raises(rn.ConfigError, match=r"freeze: .*'stem' matches no layer of Blueprint"):
         load_experiment(resolved, ["freeze=[stem]"])
+
+
+def test_a_run_is_evaluated_without_the_file_it_started_from(trained, monkeypatch, capsys):
+    folder = trained[0].parent
+    monkeypatch.chdir(folder)
+    (folder / "run.yaml").write_text(FILE)
+    assert main(["train", "run.yaml", "fit.epochs=1", "name=tuned", "fit.verbose=0"]) == 0
+    trained[0].unlink()
+    assert main(["evaluate", "runs/tuned", "--data", "train"]) == 0
+    assert "accuracy" in capsys.readouterr().out
