@@ -15,6 +15,7 @@ forces it to the disk before a checkpoint counts; torch.save and async_save do n
 import argparse
 import contextlib
 import io
+import os
 import pathlib
 import shutil
 import statistics
@@ -119,6 +120,7 @@ def one_turn(task, every, saves, who, root):
     """Train while `who` saves `saves` times; the windows after each."""
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()
+    os.sync()  # what another subject has left unwritten must not wait for this one's fsync
     is_ours = who is None
     task.run_dir = root if is_ours else None
     clock = Clock(every, who, root)

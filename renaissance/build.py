@@ -18,12 +18,12 @@ from renaissance import nn as layers
 from renaissance.carried import Origin
 from renaissance.data.batch import on_host
 from renaissance.data.loader import Loader
+from renaissance.fastpath import choose_passes
 from renaissance.frozen import freeze
 from renaissance.init import Initializer
 from renaissance.losses import Loss
 from renaissance.memory import Memory, MemoryPlan
 from renaissance.metrics import resolve_metrics
-from renaissance.nn.fusion import Fusion, Head, Perceptron, classifier_head, perceptron
 from renaissance.scan import Scan, check_layers, check_random, has_trained_statistics, scan
 from renaissance.step import Passes, StepExecutor
 from renaissance.tally import Tally
@@ -382,37 +382,6 @@ def _assemble(
     else:
         executor = StepExecutor(passes, memory, updater, parameters)
     if task.device.type == "cuda":
-        _speed_up(executor, task, options)
+        choose_passes(executor, task, fuse=options.fuse, compile_model=options.compile_model)
     origin = Origin() if task.carried is None else task.carried.origin
     return Built(module, recipe, plan, memory, updater, executor, found, swapped, origin)
-
-
-def _speed_up(executor: StepExecutor, task: Task, options: CompileOptions) -> None:
-    """Fused or compiled passes on CUDA, where that is known to work and to help."""
-    recipe, passes = task.settings, executor.passes
-    if options.fuse == "auto" and recipe.train is not None and recipe.loss is not None:
-        from renaissance.nn.patterns import fuse
-
-        found = perceptron(task.model, task.precision.working_dtype) or fuse(task.model)
-        if isinstance(found, Fusion):
-            passes.forward, executor.how, executor.fused = found.forward, "fused", found.text
-            passes.head = _head(executor, task, found.last)
-            if isinstance(found.forward, Perceptron):
-                memory = executor.memory
-                places = ((s.name, memory.view("G", s.name)) for s in memory.plan.parameters)
-                passes.landing = found.forward.land(dict(zip(executor.parameters, places)))
-            return
-        executor.fused = found
-    if options.compile_model == "auto":
-        executor.compile_passes()
-
-
-def _head(executor: StepExecutor, task: Task, last: nn.Linear | None) -> Head | None:
-    """Loss and metrics of 16-bit scores in one kernel, where they are simple enough."""
-    recipe, passes = task.settings, executor.passes
-    if last is None or task.precision.working_dtype is None:
-        return None
-    names = [metric.name for metric in passes.metrics]
-    loaders = [one for one in (recipe.train, recipe.valid) if one is not None]
-    labels = [loader.sample_spec().label for loader in loaders]
-    return classifier_head(last, recipe.loss, names, labels, executor.memory.region("S"))

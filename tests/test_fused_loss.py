@@ -61,3 +61,14 @@ def test_a_nan_is_in_loss_and_gradient_and_counts_as_wrong(compiled, monkeypatch
     loss, _, gradient, sums = run(z, torch.ones(5, dtype=torch.int64), smoothing=0.0)
     assert torch.isnan(loss) and torch.isnan(gradient[2]).all()
     assert torch.isfinite(gradient[[0, 1, 3, 4]]).all() and sums[2].item() == 3.0 + 4
+
+
+@pytest.mark.parametrize("label", [3, -1, -100, 2**32 + 1])
+def test_a_label_of_no_class_makes_the_loss_a_nan_and_reads_nothing_else(
+    compiled, monkeypatch, label
+):
+    monkeypatch.setattr(kernels, "launch", compiled.launch)
+    z = torch.zeros(4, 3, dtype=torch.bfloat16)
+    loss, _, gradient, sums = run(z, torch.tensor([1, label, 0, 2]))
+    assert torch.isnan(loss) and torch.isnan(gradient[1]).all()
+    assert torch.isfinite(gradient[[0, 2, 3]]).all() and sums[2].item() == 3.0 + 1

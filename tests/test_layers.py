@@ -44,6 +44,7 @@ ROWS = [
         "frozen",
         "recipe",
         "carried",
+        "fastpath",
         "build",
         "evaluation",
         "options",

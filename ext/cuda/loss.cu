@@ -32,7 +32,8 @@ __device__ __forceinline__ RowLoss row_loss(const void* z, i32 dtype, i64 begin,
     top = x > top ? x : top;
     is_nan = is_nan || x != x;
   }
-  const float goal = load_float(z, dtype, begin + wanted);
+  is_nan = is_nan || wanted < 0;  // no class: the loss is a NaN, and the step is skipped
+  const float goal = load_float(z, dtype, begin + (wanted < 0 ? 0 : wanted));
   float sum = 0.0f;
   i32 before = 0;
   for (i32 c = 0; c < classes; ++c) {
@@ -48,6 +49,11 @@ __device__ __forceinline__ RowLoss row_loss(const void* z, i32 dtype, i64 begin,
   const float flat = smoothing / static_cast<float>(classes);
   const float loss = logf(total) - (1.0f - smoothing) * (goal - top) - flat * sum;
   return {loss, !is_nan && before == 0 ? 1.0f : 0.0f};
+}
+
+// A class number as 32 bits; -1 where it is none.
+__device__ __forceinline__ i32 label_of(i64 given, i32 classes) {
+  return given >= 0 && given < classes ? static_cast<i32>(given) : -1;
 }
 
 // (softmax - smoothed target) * seed for class c of the round's row.
@@ -77,7 +83,7 @@ extern "C" __global__ void classify(const void* z, i32 dtype, const i64* target,
     if (thread < count) {
       const RowLoss found =
           row_loss(z, dtype, begin + static_cast<i64>(thread) * classes, classes,
-                   static_cast<i32>(target[first + thread]), smoothing, left);
+                   label_of(target[first + thread], classes), smoothing, left);
       losses = losses + static_cast<double>(found.loss);
       correct = correct + static_cast<double>(found.correct);
     }
