@@ -104,10 +104,9 @@ class CapturedExecutor(StepExecutor):
             if self.how == "plain":
                 raise
             logger.warning("%s passes did not work here, plain ones do: %.300s", self.how, error)
-            self.passes.forward = self.passes.head = None
-            self.train_pass, self.test_pass = self.passes.train, self.passes.test
-            self.how = "plain"
+            self.be_plain()
             self._graphs.clear()
+            self._test_graphs.clear()
             self._prepare(train, valid, accumulate)
 
     def _prepare(self, train: Loader, valid: Loader | None, accumulate: int) -> None:

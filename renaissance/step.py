@@ -30,8 +30,6 @@ from renaissance.tally import Tally
 from renaissance.update import Landing, Updater
 
 LossFunction = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
-
-
 _serial = itertools.count()
 
 
@@ -150,11 +148,10 @@ class StepExecutor:
         self.tally = Tally(
             memory.region("R").view(torch.float64), [metric.name for metric in passes.metrics]
         )
-        self.train_pass, self.test_pass = passes.train, passes.test
+        self.be_plain()
         self._seed = updater.scalars.view("seed_scale")[0]
         self._lr = updater.scalars.view("lr")[0]
         self._is_channels_last = any(s.channels_last for s in memory.plan.segments)
-        self.how, self.fused = "plain", ""
         self.rates_ahead = 1  #: steps whose learning rates can be set at once
         self._streams: dict[tuple[int, bool], tuple[Loader, int, BatchStream]] = {}
         self._training: bool | None = None
@@ -177,6 +174,13 @@ class StepExecutor:
             with_own_code(self.passes.test), dynamic=False, options=options
         )
         self.how = "compiled"
+
+    def be_plain(self) -> None:
+        """Run the module itself, neither fused nor compiled."""
+        passes = self.passes
+        passes.forward = passes.head = passes.landing = None
+        self.train_pass, self.test_pass = passes.train, passes.test
+        self.how, self.fused = "plain", ""
 
     @contextlib.contextmanager
     def batches(

@@ -126,6 +126,7 @@ class Updater:
         """
         if weight is not None:
             self._check_weight(weight)
+        self._landing = None  # a chunk that is not finite is one of G again
         gradients = self._gradients if self._capturing is None else self._capturing
         if gradients.fill(grads) and self._capturing is None:
             gradients.upload()
