@@ -47,10 +47,16 @@ class FusedNorm(nn.Module):
     def forward(self, x: Tensor, other: Tensor | None = None) -> tuple[Tensor, Tensor]:
         norm, second = self._norms
         is_alike = second is None or second.training == norm.training
-        if not x.is_cuda or not is_alike or (not norm.training and torch.is_grad_enabled()):
-            y = self._plain(x, other)
-            return y, y
-        return self._fast(x, other)
+        if x.is_cuda and is_alike and (norm.training or not self._needs_gradient(x, other)):
+            return self._fast(x, other)
+        y = self._plain(x, other)
+        return y, y
+
+    def _needs_gradient(self, *inputs: Tensor | None) -> bool:
+        """Whether a gradient goes through here: in evaluation mode the kernels have none."""
+        own = [t for norm in self._norms if norm is not None for t in (norm.weight, norm.bias)]
+        tensors = [t for t in (*inputs, *own) if t is not None]
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
     def _fast(self, x: Tensor, other: Tensor | None) -> tuple[Tensor, Tensor]:
         from renaissance.nn import fused_norm as fused

@@ -49,12 +49,16 @@ def test_a_nan_is_seen_in_output_and_gradient():
     assert not y[:, :3].isnan().any() and not g[:, 4:].isnan().any()
 
 
-def task(model, fuse, **options):
-    x = torch.randint(0, 256, (64, 32, 32, 3), dtype=torch.uint8).numpy()
-    train = rn.Loader.from_arrays(
-        x, torch.arange(64).numpy() % 10, num_classes=10, batch_size=24, shuffle=True,
-        transforms=[rn.Normalize("cifar10")],
+def loader():
+    x = torch.randint(0, 256, (64, 32, 32, 3), generator=torch.Generator().manual_seed(1))
+    return rn.Loader.from_arrays(
+        x.to(torch.uint8).numpy(), torch.arange(64).numpy() % 10, num_classes=10, batch_size=24,
+        shuffle=True, transforms=[rn.Normalize("cifar10")],
     )  # fmt: skip
+
+
+def task(model, fuse, **options):
+    train = loader()
     made = rn.Task(model, seed=5, **options).loss(rn.CrossEntropyLoss(label_smoothing=0.1))
     made.optimizer(rn.SGD(lr=0.02, momentum=0.9)).data(train, train)
     return made.compile(report="none", fuse=fuse)
@@ -68,15 +72,9 @@ def resnet():
 def test_captured_equals_eager_bit_for_bit(precision):
     hashes = []
     for capture in ("auto", "off"):
-        model = resnet()
-        x = torch.randint(0, 256, (64, 32, 32, 3), generator=torch.Generator().manual_seed(1))
-        train = rn.Loader.from_arrays(
-            x.to(torch.uint8).numpy(), torch.arange(64).numpy() % 10, num_classes=10,
-            batch_size=24, shuffle=True, transforms=[rn.Normalize("cifar10")],
-        )  # fmt: skip
-        made = rn.Task(model, seed=5, precision=precision)
+        made = rn.Task(resnet(), seed=5, precision=precision)
         made.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.02, momentum=0.9))
-        made.data(train, train).ema(0.9).compile(report="none", capture=capture)
+        made.data(loader(), loader()).ema(0.9).compile(report="none", capture=capture)
         assert "20 batch-norms run together" in made.executor.fused
         made.fit(epochs=4, verbose=0)
         hashes.append(made.state_hash())
@@ -112,3 +110,16 @@ def test_vgg_biases_get_no_gradient_and_statistics_know_them():
         made.close()
     for key, value in runs["off"].items():
         torch.testing.assert_close(runs["auto"][key], value, rtol=2e-3, atol=2e-4, msg=key)
+
+
+def test_a_frozen_stem_is_fused_too_and_stays_as_it_was():
+    frozen = rn.Task(resnet(), seed=5, precision="bf16-mixed").loss(rn.CrossEntropyLoss())
+    frozen.optimizer(rn.SGD(lr=0.02, momentum=0.9)).data(loader())
+    frozen.freeze("conv1", "bn1", "layer1").compile(report="none")
+    assert "20 batch-norms" in frozen.executor.fused
+    before = {k: v.clone() for k, v in frozen.state_dict().items()}
+    frozen.fit(epochs=1, verbose=0)
+    for name, value in frozen.state_dict().items():
+        is_frozen = name.startswith(("conv1", "bn1", "layer1"))
+        is_counter = name.endswith("num_batches_tracked")
+        assert is_counter or torch.equal(value, before[name]) == is_frozen, name
