@@ -163,3 +163,51 @@ def test_the_mean_is_torchs_both_ways():
     (got,), (want,) = (torch.autograd.grad(y.square().sum(), x) for y in (mine, theirs))
     torch.testing.assert_close(got, want, rtol=1e-6, atol=0)
     assert got.is_contiguous(memory_format=torch.channels_last)
+
+
+class Storing(nn.Module):
+    """A network that counts its calls, or keeps a value."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.calls, self.last = kind, 0, None
+        self.conv, self.bn = nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        y = torch.relu(self.bn(self.conv(x)))
+        if self.kind == "counts":
+            self.calls += 1
+        elif self.kind == "keeps":
+            self.last = y
+        else:
+            self.new = y
+        return y.flatten(1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("counts", "calls"), ("keeps", "last"), ("adds", "new")]
+)
+def test_a_forward_that_stores_values_is_left_alone_and_as_it_was(kind, name):
+    module = Storing(kind)
+    before = dict(vars(module))
+    assert fuse(module) == f"not fused: forward keeps values in Storing.{name}"
+    assert dict(vars(module)) == before
+
+
+def test_names_of_the_network_are_not_taken():
+    torch.manual_seed(0)
+    block = nn.Sequential()
+    block.add_module("own_fused_0", nn.Conv2d(3, 8, 3))
+    block.add_module("fused_0", nn.BatchNorm2d(8))
+    block.add_module("fused_1", nn.ReLU())
+    found, _, plain = twins(block)
+    x = torch.randn(2, 3, 6, 6)
+    torch.testing.assert_close(found.forward(x), plain(x))
+
+
+def test_an_addend_of_another_shape_is_added_by_torch():
+    torch.manual_seed(0)
+    layer = FusedNorm(nn.BatchNorm2d(8), relu=True)
+    x, small = torch.randn(2, 8, 4, 4), torch.randn(2, 8, 1, 1)
+    expected = torch.relu(copy.deepcopy(layer._norms[0])(x) + small)
+    torch.testing.assert_close(layer(x, small)[0], expected)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 _FEW = 4  #: Channels of a picture.
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class FusedNorm(nn.Module):
@@ -47,7 +48,10 @@ class FusedNorm(nn.Module):
     def forward(self, x: Tensor, other: Tensor | None = None) -> tuple[Tensor, Tensor]:
         norm, second = self._norms
         is_alike = second is None or second.training == norm.training
-        if x.is_cuda and is_alike and (norm.training or not self._needs_gradient(x, other)):
+        if other is not None:  # torch would spread a smaller one, or choose the wider type
+            is_alike = is_alike and other.shape == x.shape and other.dtype == x.dtype
+        is_known = x.is_cuda and x.dtype in _DTYPES
+        if is_known and is_alike and (norm.training or not self._needs_gradient(x, other)):
             return self._fast(x, other)
         y = self._plain(x, other)
         return y, y
@@ -132,7 +136,7 @@ class FusedConvolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         (convolution,) = self._convolution
         bias = convolution.bias if self.is_biased else None
-        is_narrow = x.dtype in (torch.float16, torch.bfloat16) and not x.requires_grad
+        is_narrow = x.dtype in _DTYPES[1:] and not x.requires_grad
         if not (self._is_spread and x.is_cuda and is_narrow):
             y: Tensor = convolution._conv_forward(x, convolution.weight, bias)
             return y

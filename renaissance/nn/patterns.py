@@ -54,7 +54,7 @@ def fuse(module: nn.Module) -> Fusion | str:
 
     The reason is empty where there is no batch-norm to fuse.
     """
-    modes = {part: part.training for part in module.modules()}
+    before = {part: dict(vars(part)) for part in module.modules()}
     graphs: dict[bool, fx.GraphModule] = {}
     try:
         for training in (False, True):
@@ -70,8 +70,9 @@ def fuse(module: nn.Module) -> Fusion | str:
         reason = str(error).strip().split("\n")[0]
         return f"not fused: torch.fx cannot follow forward ({type(error).__name__}: {reason:.120})"
     finally:
-        for part, training in modes.items():
-            part.training = training
+        kept = _put_back(before)
+    if kept:
+        return f"not fused: forward keeps values in {', '.join(kept)}"
 
     def forward(x: Tensor) -> Tensor:
         result: Tensor = graphs[module.training](x)
@@ -79,6 +80,19 @@ def fuse(module: nn.Module) -> Fusion | str:
 
     text = f"{len(rewriting.fused)} batch-norms run together with what follows them"
     return Fusion(forward, rewriting.last(), text)
+
+
+def _put_back(before: dict[nn.Module, dict[str, object]]) -> list[str]:
+    """Undo what tracing has left in the modules; names of what their forward itself has stored."""
+    kept = []
+    for part, attributes in before.items():
+        now = vars(part)
+        for name in [name for name in now if now[name] is not attributes.get(name, now)]:
+            if name != "training":
+                kept.append(f"{type(part).__name__}.{name}")
+        now.clear()
+        now.update(attributes)
+    return kept
 
 
 @dataclasses.dataclass
@@ -248,8 +262,7 @@ class _Rewriting:
         source = match.norm.all_input_nodes[0]
         before = self._biased(source)
         layer = FusedNorm(norm, second, relu=match.relu, pool=match.pool, before=before)
-        name = f"fused_{len(self.fused)}"
-        self._layers[name] = layer
+        name = self._add(f"fused_{len(self.fused)}", layer)
         with self._graph.inserting_before(match.last):
             if before is not None:
                 source = self._convolution(source, before, is_biased=False)
@@ -273,18 +286,24 @@ class _Rewriting:
 
     def _convolution(self, node: Node, layer: nn.Conv2d, *, is_biased: bool) -> Node:
         """A convolution of our own before a node."""
-        name = f"own_{node.name}"
         is_first = isinstance(node.args[0], Node) and node.args[0].op == "placeholder"
-        self._layers[name] = FusedConvolution(layer, is_biased=is_biased, is_first=is_first)
-        return self._graph.call_module(name, node.args)
+        own = FusedConvolution(layer, is_biased=is_biased, is_first=is_first)
+        return self._graph.call_module(self._add(f"own_{node.name}", own), node.args)
+
+    def _add(self, name: str, layer: nn.Module) -> str:
+        """Keep a layer of our own under a name that the network has not got."""
+        while name in self._layers:
+            name += "_"
+        self._layers[name] = layer
+        return name
 
     def _replace(self, node: Node) -> None:
         """A first convolution of few channels, and adaptive pooling, by layers of our own."""
         layer = self._layer(node)
         side = None if layer is None or _has_hooks(layer) else _grid(layer)
         if side is not None:
-            self._layers[f"own_{node.name}"] = FusedMean() if side == 1 else GridMean(side)
-            node.target = f"own_{node.name}"
+            own = FusedMean() if side == 1 else GridMean(side)
+            node.target = self._add(f"own_{node.name}", own)
         is_first = bool(node.args) and getattr(node.args[0], "op", "") == "placeholder"
         is_plain = type(layer) is nn.Conv2d and not _has_hooks(layer)
         if isinstance(layer, nn.Conv2d) and is_plain and is_first:

@@ -9,6 +9,7 @@ import torchvision
 from torch import nn
 
 import renaissance as rn
+from renaissance.nn.fused_layers import FusedNorm
 
 pytestmark = [
     pytest.mark.gpu,
@@ -123,3 +124,12 @@ def test_a_frozen_stem_is_fused_too_and_stays_as_it_was():
         is_frozen = name.startswith(("conv1", "bn1", "layer1"))
         is_counter = name.endswith("num_batches_tracked")
         assert is_counter or torch.equal(value, before[name]) == is_frozen, name
+
+
+def test_an_addend_of_another_shape_or_type_is_added_by_torch():
+    norm = nn.BatchNorm2d(8).cuda()
+    layer = FusedNorm(copy.deepcopy(norm), relu=True)
+    x = torch.randn(2, 8, 4, 4, device="cuda").contiguous(memory_format=torch.channels_last)
+    for other in (x[:, :, :1, :1], x.half()):
+        expected = torch.relu(norm(x) + other)
+        torch.testing.assert_close(layer(x, other)[0], expected)
