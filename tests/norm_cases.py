@@ -1,6 +1,7 @@
 """Fused batch-norms against torch's layers in float64, on any device that runs the kernels.
 
-As a script, under TRITON_INTERPRET=1, it prints the errors of all cases on the CPU as JSON.
+As a script, under TRITON_INTERPRET=1, it prints two lines of JSON from the CPU: the errors of all
+cases, and those of a frozen batch-norm.
 """
 
 import itertools
@@ -12,7 +13,7 @@ from torch import nn
 
 from renaissance.nn import fused_norm as fused
 from renaissance.nn.fused_kernels import PLAIN, SECOND, SHORTCUT
-from renaissance.nn.fused_layers import FusedConvolution
+from renaissance.nn.fused_layers import FusedConvolution, FusedNorm
 
 WINDOWS = {"3 by 2": (3, 2, 1), "2 by 2": (2, 2, 0), "3 by 3": (3, 3, 0)}
 USERS = ("one", "two", "evaluation")
@@ -122,6 +123,17 @@ def convolution_errors(sizes, dtype, device, sides=(10, 12)):
     }
 
 
+def frozen_error(dtype, device, bias=3.0):
+    """A frozen batch-norm behind a convolution whose bias was left out, against torch's layers."""
+    right, ours = layers(16, device)
+    convolution = nn.Conv2d(16, 16, 1).to(device)
+    convolution.bias.data.fill_(bias)
+    layer = FusedNorm(ours.eval().requires_grad_(False), relu=True, before=convolution)
+    x = pictures((2, 16, 5, 4), dtype, device, 9)
+    expected = F.relu(right.eval()(x.double() + bias))
+    return relative(layer._fast(x, None)[0], expected)
+
+
 def name(case):
     form, relu, window, users = case
     return f"{('plain', 'shortcut', 'second')[form]} relu={relu} pool={window} {users}"
@@ -141,3 +153,4 @@ if __name__ == "__main__":
             sizes, torch.float32, "cpu"
         )
     print(json.dumps(answer))  # noqa: T201
+    print(json.dumps({str(d): frozen_error(d, "cpu") for d in (torch.float32, torch.bfloat16)}))  # noqa: T201

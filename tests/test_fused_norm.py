@@ -1,5 +1,6 @@
 """Fused batch-norm: the kernels in Triton's interpreter, and what of a network is fused."""
 
+import contextlib
 import copy
 import json
 import os
@@ -23,8 +24,11 @@ TOLERANCE = {"torch.float32": 1e-6, "torch.bfloat16": 8e-3}  # bf16: half a unit
 
 
 @pytest.fixture(scope="module")
-def interpreted():
-    """Relative errors of every case, by name; the interpreter needs a process of its own."""
+def answers():
+    """Relative errors of every case by name, and those of a frozen batch-norm by type.
+
+    The interpreter needs a process of its own.
+    """
     place = pathlib.Path(__file__).parent
     done = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", str(place / "norm_cases.py")],
@@ -35,11 +39,12 @@ def interpreted():
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.timeout(300)
-def test_outputs_gradients_and_statistics_are_torchs_in_float64(interpreted):
+def test_outputs_gradients_and_statistics_are_torchs_in_float64(answers):
+    interpreted = answers[0]
     assert len(interpreted) == 40
     for name, errors in interpreted.items():
         limit = TOLERANCE[name.rsplit(" ", 1)[1]]
@@ -52,6 +57,26 @@ def twins(module):
     found = fuse(module)
     assert isinstance(found, Fusion), found
     return found, module, plain
+
+
+@pytest.mark.timeout(300)
+def test_a_frozen_batch_norm_behind_a_bias_sees_it_in_the_kernels_too(answers):
+    for dtype, error in answers[1].items():
+        assert error < TOLERANCE[dtype], dtype
+
+
+@contextlib.contextmanager
+def graph_alone(module):
+    """The module's own forward is an error: what is called runs the graph."""
+
+    def fail(*_):
+        pytest.fail("the module ran, not the graph")
+
+    module.forward = fail
+    try:
+        yield
+    finally:
+        del module.forward
 
 
 BLOCKS = {
@@ -80,7 +105,9 @@ def test_the_rewritten_forward_is_the_modules(name):
     for training in (True, False):
         module.train(training)
         plain.train(training)
-        torch.testing.assert_close(found.forward(x), plain(x), rtol=1e-4, atol=1e-4)
+        with torch.set_grad_enabled(training), graph_alone(module):
+            ours = found.forward(x)
+        torch.testing.assert_close(ours, plain(x), rtol=1e-4, atol=1e-4)
     assert module.state_dict().keys() == plain.state_dict().keys()
     for (key, mine), theirs in zip(module.state_dict().items(), plain.state_dict().values()):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5, msg=key)
@@ -110,7 +137,7 @@ class Strange(nn.Module):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ("in place", "relu"),
+        ("in place", "iadd"),
         ("twice", "relu"),
         ("branch", "torch.fx cannot follow forward"),
         ("tanh", "tanh"),
@@ -129,6 +156,12 @@ def test_a_watched_batch_norm_is_left_alone():
     block = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
     assert isinstance(fuse(block), Fusion)
     block[1].register_forward_hook(lambda *_: None)
+    assert fuse(block) == ""
+
+
+def test_a_batch_norm_whose_gradient_is_watched_is_left_alone():
+    block = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+    block[1].register_full_backward_pre_hook(lambda *_: None)
     assert fuse(block) == ""
 
 

@@ -331,17 +331,23 @@ def fused_norm(
     return found
 
 
+def _running(norm: Norm) -> _Statistics:
+    """Running statistics of the input as it comes: without the offset that their mean knows of."""
+    mean = norm.running_mean
+    return _Statistics(mean if norm.offset is None else mean - norm.offset, norm.running_var)
+
+
 def evaluated_norm(
     x: Tensor, norm: Norm, other: Tensor | None = None, norm2: Norm | None = None,
     *, relu: bool, window: Window | None = None,
 ) -> Tensor:  # fmt: skip
     """As `fused_norm`, by the running statistics; nothing is kept for backward."""
     x = _channels_last(x)
-    found = _Statistics(norm.running_mean, norm.running_var)
+    found = _running(norm)
     if window is not None:
         return _pool(x, norm, found, window, keep=False, evaluate=True)[0]
     other = None if other is None else _channels_last(other)
-    found2 = None if norm2 is None else _Statistics(norm2.running_mean, norm2.running_var)
+    found2 = None if norm2 is None else _running(norm2)
     return _apply(x, norm, found, other, norm2, found2, relu=relu, keep=False, evaluate=True)[0]
 
 

@@ -4,11 +4,12 @@
 batch-norm + addition + ReLU, two batch-norms that are added, and batch-norm + ReLU + max-pool. The
 user's module is not touched: parameters, buffers and state-dict keys stay, only the forward that a
 task runs is another. A network with parts that are not known to run well without torch.compile is
-left to it, whole.
+left to it, whole; so is one that no graph can stand for (`tracing`).
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import operator
 
@@ -21,6 +22,7 @@ from renaissance.nn.dropout import Dropout
 from renaissance.nn.fused_layers import FusedConvolution, FusedMean, FusedNorm
 from renaissance.nn.fusion import Fusion
 from renaissance.nn.pooling import GlobalMean, GridMean
+from renaissance.nn.tracing import Parts, Refusal, has_hooks, trace
 
 #: What may stand beside fused layers: nothing that passes over large activations once more.
 _MODULES = (nn.Linear, nn.Identity, nn.Flatten, Dropout, FusedMean, GridMean)
@@ -28,71 +30,37 @@ _FUNCTIONS = (torch.flatten, torch.mean, operator.getitem, getattr)
 _METHODS = ("flatten", "mean", "view", "reshape", "size", "squeeze")
 _RELUS = (F.relu, torch.relu, torch.relu_)
 _ADDS = (operator.add, operator.iadd, torch.add)
-#: What a module's own code raises on fx's stand-ins for tensors, and fx itself.
-_NOT_TRACED = (
-    fx.proxy.TraceError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    LookupError,
-    AssertionError,
-)
 _LARGEST_POOL = 3  # every input of a window is read by its threads
-
-
-class _Tracer(fx.Tracer):
-    """Our own layers are taken whole, as torch's are."""
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        is_ours = type(m).__module__.startswith("renaissance.nn.")
-        return is_ours or super().is_leaf_module(m, module_qualified_name)
 
 
 def fuse(module: nn.Module) -> Fusion | str:
     """The fused forward of a module with channels-last convolutions, or why there is none.
 
-    The reason is empty where there is no batch-norm to fuse.
+    The reason is empty where there is no batch-norm to fuse. Where the graphs do not hold, the
+    forward is the module's own: with gradients in evaluation, or without in training, and where a
+    part is in another mode than `Module.train` gives it.
     """
-    before = {part: dict(vars(part)) for part in module.modules()}
-    graphs: dict[bool, fx.GraphModule] = {}
+    graphs: dict[bool, tuple[fx.GraphModule, Parts]] = {}
     try:
         for training in (False, True):
-            module.train(training)
-            tracer = _Tracer()
-            graph = tracer.trace(module)
+            graph, parts = trace(module, training=training)
             rewriting = _Rewriting(module, graph, training=training)
-            refusal = rewriting.run()
-            if refusal is not None:
-                return refusal
-            graphs[training] = rewriting.result()
-    except _NOT_TRACED as error:
-        reason = str(error).strip().split("\n")[0]
-        return f"not fused: torch.fx cannot follow forward ({type(error).__name__}: {reason:.120})"
-    finally:
-        kept = _put_back(before)
-    if kept:
-        return f"not fused: forward keeps values in {', '.join(kept)}"
+            rewriting.run()
+            if not rewriting.fused:
+                return ""
+            graphs[training] = rewriting.result(), parts
+    except Refusal as error:
+        return f"not fused: {error}"
 
     def forward(x: Tensor) -> Tensor:
-        result: Tensor = graphs[module.training](x)
+        graph, parts = graphs[module.training]
+        holds = torch.is_grad_enabled() is module.training
+        holds = holds and all(part.training is training for part, training in parts)
+        result: Tensor = graph(x) if holds else module(x)
         return result
 
     text = f"{len(rewriting.fused)} batch-norms run together with what follows them"
     return Fusion(forward, rewriting.last(), text)
-
-
-def _put_back(before: dict[nn.Module, dict[str, object]]) -> list[str]:
-    """Undo what tracing has left in the modules; names of what their forward itself has stored."""
-    kept = []
-    for part, attributes in before.items():
-        now = vars(part)
-        for name in [name for name in now if now[name] is not attributes.get(name, now)]:
-            if name != "training":
-                kept.append(f"{type(part).__name__}.{name}")
-        now.clear()
-        now.update(attributes)
-    return kept
 
 
 @dataclasses.dataclass
@@ -130,13 +98,15 @@ class _Rewriting:
     def __init__(self, module: nn.Module, graph: fx.Graph, *, training: bool) -> None:
         self._graph, self._training = graph, training
         self._layers: dict[str, nn.Module] = dict(module.named_modules(remove_duplicate=False))
+        called = [self._layer(node) for node in graph.nodes]
+        self._calls = collections.Counter(id(layer) for layer in called if layer is not None)
         self.fused: list[str] = []
 
-    def run(self) -> str | None:
-        """Rewrite; why not, if something is left that is better compiled."""
+    def run(self) -> None:
+        """Rewrite; a `Refusal` if something is left that is better compiled."""
         for node in list(self._graph.nodes):
             layer = self._layer(node)
-            if type(layer) is nn.Identity and not _has_hooks(layer):
+            if type(layer) is nn.Identity and not has_hooks(layer):
                 node.replace_all_uses_with(node.all_input_nodes[0])
                 self._graph.erase_node(node)
         for node in list(self._graph.nodes):
@@ -145,15 +115,16 @@ class _Rewriting:
         for node in list(self._graph.nodes):
             self._replace(node)
         if not self.fused:
-            return ""
+            return
         stranger = next((n for n in self._graph.nodes if not self._is_known(n)), None)
         if stranger is not None:
+            if stranger.op == "get_attr":
+                raise Refusal(f"forward reads {stranger.target} itself")
             layer = self._layer(stranger)
             target = getattr(stranger.target, "__name__", stranger.target)
             what = target if layer is None else type(layer).__name__
-            return f"not fused: {what} ({stranger.name}) is better compiled"
+            raise Refusal(f"{what} ({stranger.name}) is better compiled")
         self._graph.lint()
-        return None
 
     def result(self) -> fx.GraphModule:
         """The rewritten graph over the module's own layers and the fused ones."""
@@ -178,21 +149,23 @@ class _Rewriting:
             type(norm) is nn.BatchNorm2d
             and norm.affine
             and norm.track_running_stats
+            and norm.momentum is not None
             and norm.num_features % 8 == 0
-            and not _has_hooks(norm)
+            and self._calls[id(norm)] == 1  # the order of two calls' statistics would be ours
+            and not has_hooks(norm)
         )
 
     def _is_relu(self, node: Node) -> bool:
         layer = self._layer(node)
         if layer is not None:
-            return type(layer) is nn.ReLU and not _has_hooks(layer)
+            return type(layer) is nn.ReLU and not has_hooks(layer)
         if node.op == "call_method":
             return node.target in ("relu", "relu_")
         return node.op == "call_function" and node.target in _RELUS
 
     def _pool(self, node: Node) -> nn.MaxPool2d | None:
         layer = self._layer(node)
-        if type(layer) is not nn.MaxPool2d or _has_hooks(layer):
+        if type(layer) is not nn.MaxPool2d or has_hooks(layer):
             return None
         sizes = layer.kernel_size, layer.stride, layer.padding
         is_square = all(isinstance(size, int) for size in sizes)
@@ -209,6 +182,10 @@ class _Rewriting:
             return isinstance(self._layer(node.all_input_nodes[0]), nn.Linear)
         if layer is not None:
             return isinstance(layer, (*_MODULES, FusedNorm, FusedConvolution))
+        if node.target is operator.getitem and node.all_input_nodes[0].op == "placeholder":
+            return (
+                False  # of what is no tensor: forward may ask what it is, and fx's answer differs
+            )
         if node.op == "call_function":
             return node.target in _FUNCTIONS
         return node.op in ("placeholder", "output") or (
@@ -246,10 +223,15 @@ class _Rewriting:
         left, right = node.args
         if not isinstance(left, Node) or not isinstance(right, Node) or left is right:
             return None
-        in_place = node.target in ("add_", operator.iadd)
-        if in_place and left is not norm and _only_user(left) is not node:
+        # In place it changes its left operand, and all that shares its memory: views, for one.
+        if node.target in ("add_", operator.iadd) and not self._is_own(left, node):
             return None
         return right if left is norm else left
+
+    def _is_own(self, value: Node, user: Node) -> bool:
+        """Whether a value has memory of its own, which nobody else reads."""
+        makes = isinstance(self._layer(value), (nn.BatchNorm2d, nn.Conv2d))
+        return makes and _only_user(value) is user
 
     # -- rewriting -----------------------------------------------------------------------------
 
@@ -280,7 +262,7 @@ class _Rewriting:
     def _biased(self, source: Node) -> nn.Conv2d | None:
         """The convolution before a batch-norm whose bias the batch's mean takes away again."""
         layer = self._layer(source)
-        if type(layer) is not nn.Conv2d or layer.bias is None or _has_hooks(layer):
+        if type(layer) is not nn.Conv2d or layer.bias is None or has_hooks(layer):
             return None
         return layer if self._training and len(source.users) == 1 else None
 
@@ -300,21 +282,16 @@ class _Rewriting:
     def _replace(self, node: Node) -> None:
         """A first convolution of few channels, and adaptive pooling, by layers of our own."""
         layer = self._layer(node)
-        side = None if layer is None or _has_hooks(layer) else _grid(layer)
+        side = None if layer is None or has_hooks(layer) else _grid(layer)
         if side is not None:
             own = FusedMean() if side == 1 else GridMean(side)
             node.target = self._add(f"own_{node.name}", own)
         is_first = bool(node.args) and getattr(node.args[0], "op", "") == "placeholder"
-        is_plain = type(layer) is nn.Conv2d and not _has_hooks(layer)
+        is_plain = type(layer) is nn.Conv2d and not has_hooks(layer)
         if isinstance(layer, nn.Conv2d) and is_plain and is_first:
             with self._graph.inserting_before(node):
                 node.replace_all_uses_with(self._convolution(node, layer, is_biased=True))
             self._graph.erase_node(node)
-
-
-def _has_hooks(layer: nn.Module) -> bool:
-    """Whether somebody watches the layer, who would not be called."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
 
 
 def _grid(layer: nn.Module) -> int | None:

@@ -39,6 +39,11 @@ def test_first_convolutions_in_another_form(sizes):
     assert max(found.values()) < 8e-3, found
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_a_frozen_batch_norm_behind_a_bias_sees_it(dtype):
+    assert norm_cases.frozen_error(dtype, "cuda") < TOLERANCE[dtype]
+
+
 def test_a_nan_is_seen_in_output_and_gradient():
     norm = norm_cases.fused.Norm.of(nn.BatchNorm2d(8).cuda())
     x = torch.randn(2, 8, 4, 4, device="cuda")
