@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections import deque
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("renaissance")
 
 CHECKPOINTS = "checkpoints"  # folder of a run's checkpoints
+TWO_COPIES_BYTES = 1 << 30  # of state up to which the host holds two copies
+LONG_SECONDS = 0.1  # of waiting for the disk that are worth a line
 
 
 class Checkpoints:
@@ -30,6 +34,9 @@ class Checkpoints:
         task: The task.
         callbacks: Whose state goes along.
         keep: How many of the last ones stay.
+
+    Training waits for the copy to the host only. A disk that is slow for once makes no difference
+    either, up to `TWO_COPIES_BYTES` of state: a second copy is taken while the first is written.
     """
 
     def __init__(self, task: Task, callbacks: CallbackList, keep: int | None) -> None:
@@ -38,8 +45,11 @@ class Checkpoints:
         run_dir = task.run_dir
         self._saver: Saver | None = None
         if run_dir is not None:
-            self._saver = Saver(run_dir / CHECKPOINTS, keep=keep)
-            self._memory = snapshot.HostCopy(snapshot.files_of(task.require()))
+            files = snapshot.files_of(task.require())
+            ahead = 1 if snapshot.bytes_of(files) <= TWO_COPIES_BYTES else 0
+            self._saver = Saver(run_dir / CHECKPOINTS, keep=keep, ahead=ahead)
+            self._copies = deque(snapshot.HostCopy(files) for _ in range(1 + ahead))
+            self._has_waited = False
 
     def save(
         self,
@@ -57,13 +67,28 @@ class Checkpoints:
         if self._saver is None:
             return None
         built = self._task.require()
-        self._saver.wait()  # its copy is written: the memory is free
-        copies = self._memory.take(snapshot.files_of(built))
+        self._wait_for_room(self._saver)
+        copies = self._copies[0].take(snapshot.files_of(built))
+        self._copies.rotate()  # the one used longest ago comes next
         states = self._callbacks.state_dict() if callbacks is None else callbacks
         state = state_of(self._task, states)
         step = self._task.position.attempted
         is_named = best and not self._has_own_best
         return self._saver.save(step, copies, state, best=is_named, wait=wait)
+
+    def _wait_for_room(self, saver: Saver) -> None:
+        """Return when the oldest copy is on the disk; a long wait is said once."""
+        begin = time.perf_counter()
+        saver.make_room()
+        seconds = time.perf_counter() - begin
+        if seconds > LONG_SECONDS and not self._has_waited:
+            self._has_waited = True
+            logger.warning(
+                "checkpoints: training waited %.1f s at step %d for an earlier one to be written; "
+                "save less often, or on a faster disk",
+                seconds,
+                self._task.position.attempted,
+            )
 
     def close(self) -> None:
         """Finish what is being written; raise what went wrong."""

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import socket
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -62,24 +63,28 @@ class Saver:
     Args:
         root: The run's ``checkpoints`` folder; made at the first save.
         keep: How many of the last checkpoints stay (the best one stays beside them); None: all.
+        ahead: How many saves may wait in line behind the one that is being written, so that a disk
+            that is slow for once does not hold up training.
 
     What goes wrong in the background is raised, as the `CheckpointError` it is, by the next call of
     `save`, `wait` or `close`. A killed process, a full disk or an error leaves every earlier
     checkpoint as it was.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, keep: int | None = 3) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], *, keep: int | None = 3, ahead: int = 0
+    ) -> None:
         if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
             raise ValueError(f"keep = {keep!r} is not allowed; it takes 1 or more, or None for all")
-        self.root, self.keep = Path(root), keep
+        self.root, self.keep, self.ahead = Path(root), keep, ahead
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="saver")
-        self._pending: Future[None] | None = None
+        self._pending: deque[Future[None]] = deque()  # the oldest first
         remove_leftovers(self.root)
 
     @property
     def is_writing(self) -> bool:
         """Whether a save is still under way, and its snapshot therefore in use."""
-        return self._pending is not None and not self._pending.done()
+        return any(not pending.done() for pending in self._pending)
 
     def save(
         self,
@@ -92,8 +97,8 @@ class Saver:
     ) -> Path:
         """Start writing the checkpoint of `step`; returns its folder-to-be.
 
-        An earlier save is finished first: two never overlap. A caller that reuses its snapshot
-        memory calls `wait` before it fills it again.
+        All but `ahead` earlier saves are finished first: two never overlap. A caller that reuses
+        its snapshot memory calls `make_room` before it fills it again.
 
         Args:
             step: Attempted updates so far; names the folder. A checkpoint of this step is replaced.
@@ -103,9 +108,9 @@ class Saver:
             best: Let the pointer ``best`` name this checkpoint.
             wait: Return after the commit.
         """
-        self.wait()
+        self.make_room()
         place, text = self.root / step_name(step), encode_state(state)
-        self._pending = self._executor.submit(self._write, place, files, text, best)
+        self._pending.append(self._executor.submit(self._write, place, files, text, best))
         if wait:
             self.wait()
         return place
@@ -145,13 +150,20 @@ class Saver:
             if place not in stays:
                 remove_checkpoint(place)
 
+    def make_room(self) -> None:
+        """Return when at most `ahead` saves are under way; raise what went wrong in the others."""
+        self._finish(self.ahead)
+
     def wait(self) -> None:
         """Return when nothing is being written; raise what went wrong since the last call."""
-        if self._pending is not None:
-            pending = self._pending
-            concurrent.futures.wait([pending])  # interrupted by Ctrl-C, it can be called again
-            self._pending = None
-            pending.result()
+        self._finish(0)
+
+    def _finish(self, left: int) -> None:
+        while self._pending and (len(self._pending) > left or self._pending[0].done()):
+            oldest = self._pending[0]
+            concurrent.futures.wait([oldest])  # interrupted by Ctrl-C, it can be called again
+            self._pending.popleft()
+            oldest.result()
 
     def close(self) -> None:
         """Finish the last save and end the thread; raise what went wrong."""

@@ -53,6 +53,11 @@ def files_of(built: Built) -> dict[str, dict[str, Tensor]]:
     return files
 
 
+def bytes_of(files: Mapping[str, Mapping[str, Tensor]]) -> int:
+    """Bytes of all tensors."""
+    return sum(t.nbytes for tensors in files.values() for t in tensors.values())
+
+
 def restore(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> list[dict[str, Any]]:
     """Put a checkpoint's whole state into the task; returns the callbacks' states.
 

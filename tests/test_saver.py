@@ -9,10 +9,13 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from renaissance.checkpoint import read_checkpoint, write_checkpoint
+import renaissance as rn
+from renaissance.checkpoint import read_checkpoint, write_checkpoint, write_encoded
 from renaissance.saver import (
     Saver,
     checkpoint_folders,
@@ -73,6 +76,35 @@ class TestWriting:
                 saver.save(step, watch, {})
         assert most == [1] * 5 and steps_in(tmp_path) == [0, 1, 2, 3, 4]
 
+    def test_a_save_may_wait_in_line(self, tmp_path):
+        ready = threading.Event()
+        with Saver(tmp_path, ahead=1) as saver:
+            saver.save(1, lambda: ready.wait(30) and files(1), {})
+            saver.make_room()
+            saver.save(2, files(2), {})
+            assert saver.is_writing and steps_in(tmp_path) == []
+            waiting = threading.Thread(target=saver.make_room)
+            waiting.start()
+            waiting.join(0.05)
+            assert waiting.is_alive()
+            ready.set()
+            waiting.join(30)
+            assert not waiting.is_alive() and 1 in steps_in(tmp_path)
+        assert steps_in(tmp_path) == [1, 2]
+
+    def test_an_error_is_raised_by_the_first_call_that_can_know_it(self, tmp_path):
+        def broken():
+            raise CheckpointError("the copy broke off")
+
+        with Saver(tmp_path, ahead=3) as saver:
+            saver.save(1, broken, {})
+            while saver.is_writing:
+                threading.Event().wait(0.01)
+            with pytest.raises(CheckpointError, match="broke off"):
+                saver.save(2, files(2), {})
+            saver.save(3, files(3), {})
+        assert steps_in(tmp_path) == [3]
+
     def test_the_state_is_taken_at_the_call(self, tmp_path):
         ready, state = threading.Event(), {"history": [1]}
         with Saver(tmp_path) as saver:
@@ -89,6 +121,33 @@ class TestWriting:
     def test_keep_is_checked(self, tmp_path, keep):
         with pytest.raises(ValueError, match="keep = .* is not allowed; it takes 1 or more"):
             Saver(tmp_path, keep=keep)
+
+
+def test_a_disk_that_is_slow_once_holds_nobody_up(tmp_path, monkeypatch):
+    """The first write ends only after the second copy was taken; each has its own step's bits."""
+    second, kept = threading.Event(), {}
+
+    def slow(place, files, state):
+        assert place.name != step_name(1) or second.wait(30)
+        write_encoded(place, files, state)
+
+    class Watch(rn.Callback):
+        def on_train_batch_end(self, batch, logs):
+            step = self.task.attempted_steps
+            kept[step] = self.task.state_dict()["weight"].clone()
+            if step == 3:
+                second.set()
+
+    monkeypatch.setattr("renaissance.saver.write_encoded", slow)
+    x = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+    task = rn.Task(nn.Linear(4, 2), seed=1, run_dir=tmp_path)
+    task.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1))
+    task.data(rn.Loader.from_arrays(x, np.arange(32) % 2, num_classes=2, batch_size=8))
+    task.compile(report="none")
+    task.fit(max_steps=4, checkpoint=1, keep=9, verbose=0, callbacks=[Watch()])
+    for step in (1, 2, 3, 4):
+        place = tmp_path / "checkpoints" / step_name(step)
+        assert torch.equal(read_checkpoint(place).file("model").read_all()["weight"], kept[step])
 
 
 def test_one_host_copy_serves_every_checkpoint(tmp_path):
