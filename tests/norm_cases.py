@@ -123,6 +123,27 @@ def convolution_errors(sizes, dtype, device, sides=(10, 12)):
     }
 
 
+#: Stride and groups of 1x1 convolutions, and height and width of what they read.
+SPARSE = [(2, 1, (6, 8)), (2, 4, (7, 5)), (3, 1, (7, 8))]
+
+
+def sparse_errors(case, dtype, device, channels=16):
+    """Relative errors of output and gradients of a strided 1x1 convolution in another form."""
+    stride, groups, sides = case
+    layer = nn.Conv2d(channels, 24 if groups == 1 else channels, 1, stride, groups=groups)
+    layer = layer.to(device, dtype)
+    x = pictures((3, channels, *sides), dtype, device, 11).requires_grad_()
+    ours = FusedConvolution(layer, is_biased=True, is_first=False)
+    found = ours._dense(x, layer, layer.bias)
+    tensors = [x.detach().double().requires_grad_(), layer.weight.double(), layer.bias.double()]
+    expected = F.conv2d(*tensors, stride, groups=groups)
+    g = pictures(expected.shape, dtype, device, 12)
+    got = torch.autograd.grad(found, [x, layer.weight, layer.bias], g)
+    want = torch.autograd.grad(expected, tensors, g.double())
+    named = dict(zip(("input", "weight", "bias"), map(relative, got, want)))
+    return named | {"output": relative(found, expected)}
+
+
 def frozen_error(dtype, device, bias=3.0):
     """A frozen batch-norm behind a convolution whose bias was left out, against torch's layers."""
     right, ours = layers(16, device)
@@ -152,5 +173,7 @@ if __name__ == "__main__":
         answer[f"convolution {sizes} torch.float32"] = convolution_errors(
             sizes, torch.float32, "cpu"
         )
+    for case in SPARSE:
+        answer[f"sparse {case} torch.float32"] = sparse_errors(case, torch.float32, "cpu")
     print(json.dumps(answer))  # noqa: T201
     print(json.dumps({str(d): frozen_error(d, "cpu") for d in (torch.float32, torch.bfloat16)}))  # noqa: T201

@@ -32,13 +32,14 @@ OPEN, AGAIN, BITS, POOLED = 0, 1, 2, 3
 _SIZES = ["M", "H", "W", "OH", "OW", "parts", "tiles", "channel_blocks"]
 
 
-def _kernel(function: Any) -> Any:
+def kernel(function: Any) -> Any:
+    """Compile a function with Triton; sizes that change from batch to batch are not baked in."""
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     return triton.jit(function, do_not_specialize=[name for name in _SIZES if name in names])
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _tile(M, C, row, channel_blocks, BM: tl.constexpr, BC: tl.constexpr):
+def tile(M, C, row, channel_blocks, BM: tl.constexpr, BC: tl.constexpr):
     """Rows from `row` on, this program's channels, elements' places and which are inside."""
     rows = row + tl.arange(0, BM)
     c = (tl.program_id(0) % channel_blocks) * BC + tl.arange(0, BC)
@@ -62,7 +63,7 @@ def _scale(spread, weight, c, C, eps, EVALUATE: tl.constexpr):
     return rstd * _channel(weight, c, C)
 
 
-@_kernel
+@kernel
 def norm_statistics(
     x, partials, M, C, parts, tiles, channel_blocks, BM: tl.constexpr, BC: tl.constexpr
 ):  # fmt: skip
@@ -74,7 +75,7 @@ def norm_statistics(
     second = tl.zeros((BM, BC), tl.float32)
     for turn in range(0, tiles):
         row = (part * tiles + turn) * BM
-        _, c, at, inside = _tile(M, C, row, channel_blocks, BM, BC)
+        _, c, at, inside = tile(M, C, row, channel_blocks, BM, BC)
         value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
         shifted = tl.where(inside, value - pivot, 0.0)
         first += shifted
@@ -97,7 +98,7 @@ def _totals(partials, other, parts, C, c, BP: tl.constexpr, BC: tl.constexpr):
     return tl.sum(total, 0), tl.sum(total2, 0)
 
 
-@_kernel
+@kernel
 def norm_finish(
     x, partials, mean, rstd, running_mean, running_var, offset, M, C, parts, momentum, eps,
     SHIFTED: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
@@ -123,7 +124,7 @@ def norm_finish(
     tl.store(running_var + c, new.to(tl.float32), mask=inside)
 
 
-@_kernel
+@kernel
 def norm_apply(
     x, mean, spread, weight, bias, eps, other, mean2, spread2, weight2, bias2, eps2, y, bits,
     M, C, channel_blocks,
@@ -132,7 +133,7 @@ def norm_apply(
 ):  # fmt: skip
     """y = act((x - mean) * scale + bias [+ other, or its normalised values]); bits (M, C/8)."""
     row = tl.program_id(0) // channel_blocks * BM
-    rows, c, at, inside = _tile(M, C, row, channel_blocks, BM, BC)
+    rows, c, at, inside = tile(M, C, row, channel_blocks, BM, BC)
     z = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - _channel(mean, c, C)
     z = z * _scale(spread, weight, c, C, eps, EVALUATE) + _channel(bias, c, C)
     if FORM != 0:
@@ -153,7 +154,7 @@ def norm_apply(
     tl.store(y + at, z.to(y.dtype.element_ty), mask=inside)
 
 
-@_kernel
+@kernel
 def norm_pool(
     x, mean, spread, weight, bias, eps, y, chosen, picked, M, C, H, W, OH, OW, channel_blocks,
     K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, KEEP: tl.constexpr,
@@ -165,7 +166,7 @@ def norm_pool(
     of equal values the first, and a NaN before all, as torch chooses.
     """
     row = tl.program_id(0) // channel_blocks * BM
-    rows, c, at, inside = _tile(M, C, row, channel_blocks, BM, BC)
+    rows, c, at, inside = tile(M, C, row, channel_blocks, BM, BC)
     scale = _scale(spread, weight, c, C, eps, EVALUATE)
     sign = tl.where(scale > 0.0, 1.0, tl.where(scale < 0.0, -1.0, 0.0))
     picture, place = rows // (OH * OW), rows % (OH * OW)
@@ -249,7 +250,7 @@ def _gradient(
     return found, centred
 
 
-@_kernel
+@kernel
 def norm_reduce(
     g, g2, x, mean, rstd, weight, bias, bits, passed, other, mean2, partials,
     M, C, parts, tiles, channel_blocks,
@@ -267,7 +268,7 @@ def norm_reduce(
     product2 = tl.zeros((BM, BC), tl.float32)
     for turn in range(0, tiles):
         row = (part * tiles + turn) * BM
-        rows, c, at, inside = _tile(M, C, row, channel_blocks, BM, BC)
+        rows, c, at, inside = tile(M, C, row, channel_blocks, BM, BC)
         found, centred = _gradient(
             g, g2, x, mean, rstd, weight, bias, bits, rows, c, at, inside, M, C, 1, 1, 1, 1,
             MASK, TWO, 1, 1, 0, channel_blocks, BM, BC,
@@ -288,7 +289,7 @@ def norm_reduce(
         tl.store(partials + (2 * parts + part) * C + c, tl.sum(product2, 0), mask=c < C)
 
 
-@_kernel
+@kernel
 def norm_finish_gradient(
     partials, rstd, weight, gw, gb, factors, M, C, parts,
     WHICH: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
@@ -312,7 +313,7 @@ def norm_finish_gradient(
     tl.store(factors + 2 * C + c, (-scale * total / count).to(tl.float32), mask=inside)
 
 
-@_kernel
+@kernel
 def norm_gradient(
     g, g2, x, mean, rstd, weight, bias, bits, factors, gx, other, mean2, factors2, gx2,
     M, C, H, W, OH, OW, channel_blocks,
@@ -321,7 +322,7 @@ def norm_gradient(
 ):  # fmt: skip
     """Gradient of the input, and of the second norm's input."""
     row = tl.program_id(0) // channel_blocks * BM
-    rows, c, at, inside = _tile(M, C, row, channel_blocks, BM, BC)
+    rows, c, at, inside = tile(M, C, row, channel_blocks, BM, BC)
     found, centred = _gradient(
         g, g2, x, mean, rstd, weight, bias, bits, rows, c, at, inside, M, C, H, W, OH, OW,
         MASK, TWO, K, S, PAD, channel_blocks, BM, BC,
@@ -335,42 +336,3 @@ def norm_gradient(
         value = _channel(factors2, c, C) * found + _channel(factors2 + C, c, C) * second
         value += _channel(factors2 + 2 * C, c, C)
         tl.store(gx2 + at, value.to(gx2.dtype.element_ty), mask=inside)
-
-
-@_kernel
-def framed(x, y, H, W, PAD: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):
-    """Pictures (H, W, CHANNELS) with PAD zeros around, a program for each of their lines."""
-    wide = W + 2 * PAD
-    line = tl.program_id(0)
-    picture, h = line // (H + 2 * PAD), line % (H + 2 * PAD) - PAD
-    place = tl.arange(0, BLOCK)
-    source = place - PAD * CHANNELS
-    inside = (source >= 0) & (source < W * CHANNELS) & (h >= 0) & (h < H)
-    value = tl.load(
-        x + (picture * H + h).to(tl.int64) * W * CHANNELS + source, mask=inside, other=0.0
-    )
-    tl.store(y + line.to(tl.int64) * wide * CHANNELS + place, value, mask=place < wide * CHANNELS)
-
-
-@_kernel
-def patches(
-    x, y, M, H, W, OH, OW,
-    K: tl.constexpr, S: tl.constexpr, CHANNELS: tl.constexpr,
-    WIDE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """What each output of a convolution reads: y (M, WIDE) of framed pictures (H, W, CHANNELS).
-
-    Column (i * K + j) * CHANNELS + k of a row is channel k of pixel (i, j) of its window; zeros in
-    further columns.
-    """
-    blocks: tl.constexpr = tl.cdiv(WIDE, BC)
-    rows = tl.program_id(0) // blocks * BM + tl.arange(0, BM)
-    c = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
-    picture, place = rows // (OH * OW), rows % (OH * OW)
-    first = ((picture * H + place // OW * S).to(tl.int64) * W + place % OW * S) * CHANNELS
-    tap = c // CHANNELS
-    reach = (tap // K * W + tap % K) * CHANNELS + c % CHANNELS
-    exists = (rows < M)[:, None] & (tap < K * K)[None, :]
-    value = tl.load(x + first[:, None] + reach[None, :], mask=exists, other=0.0)
-    at = rows[:, None].to(tl.int64) * WIDE + c[None, :]
-    tl.store(y + at, value, mask=(rows < M)[:, None] & (c < WIDE)[None, :])

@@ -100,10 +100,12 @@ class FusedNorm(nn.Module):
 
 
 class FusedConvolution(nn.Module):
-    """A convolution without its bias, or over pictures of few channels.
+    """A convolution without its bias, over pictures of few channels, or of single pixels.
 
     Tensor cores read at least 8 channels at once: of the pictures' 3, what each output reads is
-    written side by side first, and the convolution is one matrix product. The sums are the same.
+    written side by side first, and the convolution is one matrix product. A strided 1x1
+    convolution, whose deterministic forms are slow, reads its pixels side by side too. The sums are
+    the same.
 
     Args:
         convolution: Its tensors are used; it stays where it is.
@@ -117,6 +119,17 @@ class FusedConvolution(nn.Module):
         super().__init__()
         self._convolution, self.is_biased = (convolution,), is_biased
         self._is_spread = is_first and self.has_few(convolution)
+        self._is_sparse = self.is_sparse(convolution)
+
+    @staticmethod
+    def is_sparse(convolution: nn.Conv2d) -> bool:
+        """Whether it reads every so many-th pixel and nothing else."""
+        stride = convolution.stride
+        return (
+            convolution.kernel_size == (1, 1)
+            and stride[0] == stride[1] > 1
+            and convolution.padding in ((0, 0), "valid")
+        )
 
     @staticmethod
     def has_few(convolution: nn.Conv2d) -> bool:
@@ -136,20 +149,29 @@ class FusedConvolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         (convolution,) = self._convolution
         bias = convolution.bias if self.is_biased else None
+        if x.is_cuda and self._is_sparse and x.dtype in _DTYPES:
+            return self._dense(x, convolution, bias)
         is_narrow = x.dtype in _DTYPES[1:] and not x.requires_grad
         if not (self._is_spread and x.is_cuda and is_narrow):
             y: Tensor = convolution._conv_forward(x, convolution.weight, bias)
             return y
         return self._product(x, convolution, bias)
 
+    def _dense(self, x: Tensor, convolution: nn.Conv2d, bias: Tensor | None) -> Tensor:
+        from renaissance.nn.fused_pixels import every
+
+        read = every(x, int(convolution.stride[0]))
+        return F.conv2d(read, convolution.weight, bias, groups=convolution.groups)
+
     def _product(self, x: Tensor, convolution: nn.Conv2d, bias: Tensor | None) -> Tensor:
-        from renaissance.nn import fused_norm as fused
+        from renaissance.nn.fused_norm import Window
+        from renaissance.nn.fused_pixels import patches
 
         side, stride, padding = (
             int(sizes[0])
             for sizes in (convolution.kernel_size, convolution.stride, convolution.padding)
         )
-        read = fused.patches(x, fused.Window(side, stride, padding))
+        read = patches(x, Window(side, stride, padding))
         weight = convolution.weight.permute(0, 2, 3, 1).flatten(1)  # in channels-last order
         weight = F.pad(weight, (0, read.shape[1] - weight.shape[1]))
         return F.conv2d(read, weight[:, :, None, None], bias)

@@ -75,7 +75,7 @@ class Norm:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Sizes:
+class Sizes:
     """How a channels-last tensor is cut into programs."""
 
     M: int
@@ -84,7 +84,7 @@ class _Sizes:
     W: int
 
     @classmethod
-    def of(cls, x: Tensor) -> _Sizes:
+    def of(cls, x: Tensor) -> Sizes:
         n, c, h, w = x.shape
         return cls(n * h * w, c, h, w)
 
@@ -107,7 +107,7 @@ def _finish(parts: int) -> dict[str, int]:
     return {"BP": min(2048, triton.next_power_of_2(max(parts, 64))), "BC": 4, "num_warps": 8}
 
 
-def _statistics(x: Tensor, norm: Norm, sizes: _Sizes) -> tuple[Tensor, Tensor]:
+def _statistics(x: Tensor, norm: Norm, sizes: Sizes) -> tuple[Tensor, Tensor]:
     """Mean and 1 / standard deviation of each channel; running statistics move."""
     grid, across, parts, each = sizes.sums(STATISTICS)
     partials = x.new_empty(2, parts, sizes.C, dtype=torch.float32)
@@ -138,7 +138,7 @@ def _apply(
     norm2: Norm | None, found2: _Statistics | None, *, relu: bool, keep: bool, evaluate: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The output, and the bits of its mask (M, C/8) where they are kept."""
-    sizes = _Sizes.of(x)
+    sizes = Sizes.of(x)
     grid, across = sizes.whole(WHOLE)
     y = torch.empty_like(x)
     bits = x.new_empty((sizes.M, sizes.C // 8) if keep else (1,), dtype=torch.uint8)
@@ -160,7 +160,7 @@ def _pool(
     n, c, h, w = x.shape
     shape = (n, c, window.after(h), window.after(w))
     y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    sizes = _Sizes.of(y)
+    sizes = Sizes.of(y)
     grid, across = sizes.whole(WINDOWS)
     chosen = torch.empty_like(y, dtype=torch.uint8) if keep else x.new_empty(1, dtype=torch.uint8)
     picked = torch.empty_like(y) if keep else y
@@ -173,7 +173,8 @@ def _pool(
     return y, chosen, picked
 
 
-def _channels_last(x: Tensor) -> Tensor:
+def channels_last(x: Tensor) -> Tensor:
+    """The tensor in channels-last order; a copy where it is in another."""
     return x.contiguous(memory_format=torch.channels_last)
 
 
@@ -186,13 +187,13 @@ class _FusedNorm(torch.autograd.Function):
         weight2: Tensor | None, bias2: Tensor | None,
         norm: Norm, norm2: Norm | None, relu: bool, window: Window | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        x = _channels_last(x)
-        other = None if other is None else _channels_last(other)
-        found = _Statistics(*_statistics(x, norm, _Sizes.of(x)))
+        x = channels_last(x)
+        other = None if other is None else channels_last(other)
+        found = _Statistics(*_statistics(x, norm, Sizes.of(x)))
         found2 = None
         if norm2 is not None:
             assert other is not None
-            found2 = _Statistics(*_statistics(other, norm2, _Sizes.of(other)))
+            found2 = _Statistics(*_statistics(other, norm2, Sizes.of(other)))
         picked = None
         if window is not None:
             y, kept, picked = _pool(x, norm, found, window, keep=True, evaluate=False)
@@ -218,7 +219,7 @@ class _FusedNorm(torch.autograd.Function):
         g, g2 = (g2, None) if g is None else (g, g2)
         if g is None:
             return (None,) * 10
-        users = [_channels_last(one) for one in (g, g2) if one is not None]
+        users = [channels_last(one) for one in (g, g2) if one is not None]
         return _Backward(ctx, *ctx.saved_tensors).run(users)
 
 
@@ -242,7 +243,7 @@ class _Backward:
     def run(self, users: list[Tensor]) -> tuple[Tensor | None, ...]:
         """Gradients of `_FusedNorm.forward`'s arguments."""
         ctx, x = self.ctx, self.x
-        sizes = _Sizes.of(x)
+        sizes = Sizes.of(x)
         is_second = ctx.form == SECOND
         is_passed = ctx.form == SHORTCUT or (self.picked is not None and len(users) == 2)
         passed = torch.empty_like(users[0]) if is_passed else x
@@ -278,7 +279,7 @@ class _Backward:
         ctx = self.ctx
         is_second = ctx.form == SECOND
         x, mask = (self.x, ctx.mask) if self.picked is None else (self.picked, AGAIN)
-        sizes = _Sizes.of(x)
+        sizes = Sizes.of(x)
         grid, across, parts, each = sizes.sums(SUMS)
         partials = x.new_empty(3 if is_second else 2, parts, sizes.C, dtype=torch.float32)
         kernels.norm_reduce[grid](
@@ -292,7 +293,7 @@ class _Backward:
         return partials, parts
 
     def _factors(
-        self, partials: Tensor, parts: int, sizes: _Sizes, rstd: Tensor, weight: Tensor, which: int
+        self, partials: Tensor, parts: int, sizes: Sizes, rstd: Tensor, weight: Tensor, which: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of weight and bias, and the factors of the input's."""
         gw, gb = torch.empty_like(weight), torch.empty_like(weight)
@@ -342,36 +343,10 @@ def evaluated_norm(
     *, relu: bool, window: Window | None = None,
 ) -> Tensor:  # fmt: skip
     """As `fused_norm`, by the running statistics; nothing is kept for backward."""
-    x = _channels_last(x)
+    x = channels_last(x)
     found = _running(norm)
     if window is not None:
         return _pool(x, norm, found, window, keep=False, evaluate=True)[0]
-    other = None if other is None else _channels_last(other)
+    other = None if other is None else channels_last(other)
     found2 = None if norm2 is None else _running(norm2)
     return _apply(x, norm, found, other, norm2, found2, relu=relu, keep=False, evaluate=True)[0]
-
-
-def patches(x: Tensor, window: Window) -> Tensor:
-    """What each output of a convolution reads: (N, C, H, W) -> (N, side * side * C + ..., OH, OW).
-
-    Channel (i * side + j) * C + k is channel k of pixel (i, j) of the window; zeros outside of the
-    picture, and up to a number of channels that tensor cores read at full width. Channels-last, not
-    differentiable.
-    """
-    x = _channels_last(x)
-    n, c, h, w = x.shape
-    frame = (n, c, h + 2 * window.padding, w + 2 * window.padding)
-    wide = -(-(window.side**2) * c // 8) * 8
-    shape = (n, wide, window.after(h), window.after(w))
-    like: Any = {"dtype": x.dtype, "device": x.device, "memory_format": torch.channels_last}
-    inner, y = torch.empty(frame, **like), torch.empty(shape, **like)
-    kernels.framed[(n * frame[2],)](
-        x, inner, h, w, PAD=window.padding, CHANNELS=c,
-        BLOCK=triton.next_power_of_2(frame[3] * c), num_warps=4,
-    )  # fmt: skip
-    sizes = _Sizes.of(y)
-    kernels.patches[(triton.cdiv(sizes.M, 64) * triton.cdiv(wide, 32),)](
-        inner, y, sizes.M, frame[2], frame[3], sizes.H, sizes.W, K=window.side,
-        S=window.stride, CHANNELS=c, WIDE=wide, BM=64, BC=32, num_warps=4,
-    )  # fmt: skip
-    return y

@@ -280,7 +280,7 @@ class _Rewriting:
         return name
 
     def _replace(self, node: Node) -> None:
-        """A first convolution of few channels, and adaptive pooling, by layers of our own."""
+        """First convolutions, strided 1x1 ones and adaptive pooling, by layers of our own."""
         layer = self._layer(node)
         side = None if layer is None or has_hooks(layer) else _grid(layer)
         if side is not None:
@@ -288,7 +288,11 @@ class _Rewriting:
             node.target = self._add(f"own_{node.name}", own)
         is_first = bool(node.args) and getattr(node.args[0], "op", "") == "placeholder"
         is_plain = type(layer) is nn.Conv2d and not has_hooks(layer)
-        if isinstance(layer, nn.Conv2d) and is_plain and is_first:
+        if (
+            isinstance(layer, nn.Conv2d)
+            and is_plain
+            and (is_first or FusedConvolution.is_sparse(layer))
+        ):
             with self._graph.inserting_before(node):
                 node.replace_all_uses_with(self._convolution(node, layer, is_biased=True))
             self._graph.erase_node(node)

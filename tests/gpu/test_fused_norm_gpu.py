@@ -39,6 +39,13 @@ def test_first_convolutions_in_another_form(sizes):
     assert max(found.values()) < 8e-3, found
 
 
+@pytest.mark.parametrize("case", norm_cases.SPARSE, ids=str)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_strided_convolutions_of_single_pixels(case, dtype):
+    found = norm_cases.sparse_errors(case, dtype, "cuda", channels=64)
+    assert max(found.values()) < TOLERANCE[dtype], found
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_a_frozen_batch_norm_behind_a_bias_sees_it(dtype):
     assert norm_cases.frozen_error(dtype, "cuda") < TOLERANCE[dtype]
@@ -91,8 +98,8 @@ def test_captured_equals_eager_bit_for_bit(precision):
 def test_a_run_with_fused_layers_follows_one_without():
     """Pictures large enough and steps small enough that rounding stays what it is.
 
-    Weights moved by 1e-5 of themselves move these losses by 3e-4 at most; on 32 x 32 pictures, whose
-    last batch-norms see one pixel each, at a rate of 0.02 even 1e-7 moves them by a half.
+    Weights moved by 1e-5 of themselves move these losses by 3e-4 at most; on 32 x 32 pictures,
+    whose last batch-norms see one pixel each, at a rate of 0.02 even 1e-7 moves them by a half.
     """
     losses = {}
     for fuse in ("auto", "off"):
