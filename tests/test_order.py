@@ -35,7 +35,6 @@ def test_every_sample_comes_once_in_the_order_of_the_permutation(
 
 def test_large_sets_need_no_table():
     order = Order(2**40, 256, True, False)
-    permutation = order.epoch(3, 7)
-    ids = order.ids(permutation, 2**31)
+    ids = order.ids(order.epoch(3, 7), 2**31)
     assert len(set(ids.tolist())) == 256 and ids.max() < 2**40
-    assert permutation.inverse(int(ids[5])) == 2**31 * 256 + 5
+    assert rn.Permutation(2**40, 3, 7).inverse(int(ids[5])) == 2**31 * 256 + 5

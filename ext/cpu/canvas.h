@@ -95,7 +95,8 @@ constexpr int MAX_COLORS = 8;
 // How the pixels that the index maps show are resampled, if at all.
 enum class Sampling { none, affine, resize };
 
-class Canvas {
+// Aligned, so that no store to it crosses a page: that took a tenth of the time of a small picture.
+class alignas(64) Canvas {
  public:
   Canvas(const Operation* operations, const Image& image, const SampleKey& who, Scratch& scratch);
 

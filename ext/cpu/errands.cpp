@@ -62,7 +62,7 @@ void Feed::finish_jpeg(const Errand& errand, const u8* data, std::size_t size, i
                        const void* label, Workbench& bench) {
   bench.clock = 0;
   account(bench);
-  const Want want{program_, key_of(errand)};
+  const Want want{program_, key_of(errand, bench)};
   const bool good = decode_picture(data, size, channels, want, bench) == Fetched::PICTURE &&
                     render(errand, bench);
   if (good) put_label(errand, label);

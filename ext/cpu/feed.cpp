@@ -4,32 +4,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <system_error>
 
 #include "bypass.h"
+#include "clock.h"
 
 namespace rn {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int ACCOUNT_ITEMS = 16;          // work items between two readings of the CPU clock
 constexpr i64 CACHE_BYTES = 8 << 20;       // a ring up to this is written through the caches
 constexpr i64 MOST_TILE_BYTES = 64 << 10;  // of a sample that is made in one and copied past them
 constexpr int MAX_ATTEMPTS = 16;           // replacements tried for one sample
-
-u64 since(Clock::time_point start) {
-  return static_cast<u64>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
-}
-
-Clock::time_point after(double seconds) {
-  return Clock::now() + std::chrono::nanoseconds(static_cast<i64>(seconds * 1e9));
-}
 
 // Samples in a work item: one encoded picture, else about 256 KiB of output, at most 64.
 i64 grain_of(const Source& source, i64 sample_bytes) {
@@ -59,10 +48,12 @@ void name_thread(std::thread& thread, const char* name) {
 }  // namespace
 
 Feed::Feed(std::shared_ptr<const Source> source, const Program* program,
-           std::vector<SlotMemory> slots, const FeedOptions& options)
+           std::shared_ptr<Slots> ring, const std::vector<SlotMemory>& slots,
+           const FeedOptions& options)
     : source_(std::move(source)),
       program_(program),
       options_(options),
+      ring_(std::move(ring)),
       grain_(grain_of(*source_, options.sample_bytes)),
       bypasses_(should_bypass(slots, options)),
       owner_(getpid()),
@@ -113,89 +104,11 @@ void Feed::close() {
   threads_->clear();
 }
 
-void Feed::cancel() {
-  std::vector<std::pair<int, i64>> taken;  // slot, samples
-  {
-    std::lock_guard<std::mutex> hold(queue_guard_);
-    for (const int slot : queue_)
-      taken.emplace_back(slot, static_cast<i64>(slots_[slot]->ids.size()) - slots_[slot]->cursor);
-    queue_.clear();
-  }
-  {
-    std::lock_guard<std::mutex> hold(errand_guard_);
-    for (const Errand& errand : errands_) taken.emplace_back(errand.slot, 1);
-    errands_.clear();
-    errand_count_ = 0;
-  }
-  for (const auto& [slot, samples] : taken) settle(slot, samples);
-}
-
 void Feed::require_owner() const {
   if (getpid() != owner_)
     throw std::runtime_error(
         "this stream belongs to the process that opened it; after a fork open a new one");
   if (closed_) throw std::runtime_error("this stream is closed; open a new one");
-}
-
-void Feed::submit(int slot, std::vector<i64> ids, u32 epoch) {
-  require_owner();
-  Slot& s = *slots_[slot];
-  const i64 count = static_cast<i64>(ids.size());
-  s.ids = std::move(ids);
-  s.epoch = epoch;
-  s.damages.clear();
-  s.error.clear();
-  s.error_position = -1;
-  s.pairs.begin(count);
-  s.missing = count;
-  if (count == 0) return;
-  {
-    std::lock_guard<std::mutex> hold(queue_guard_);
-    s.cursor = 0;
-    queue_.push_back(slot);
-  }
-  if (source_->is_native()) {
-    const i64 items = (count + grain_ - 1) / grain_;
-    for (i64 i = std::min<i64>(items, options_.workers); i > 0; --i) queue_changed_.notify_one();
-    return;
-  }
-  Item item;
-  while (take_item(&item)) {
-    for (i64 position = item.begin; position < item.end; ++position) {
-      const i64 id = slots_[item.slot]->ids[position];
-      leave_errand({item.slot, position, id, id, 0});
-    }
-  }
-}
-
-Feed::Status Feed::wait(int slot, double seconds) {
-  require_owner();
-  const Slot& s = *slots_[slot];
-  if (s.missing == 0) return Status::READY;
-  const auto start = Clock::now();
-  std::unique_lock<std::mutex> hold(ready_guard_);
-  const auto orphaned = [&] { return errand_count_ > 0 && !has_helpers_; };
-  ready_changed_.wait_until(hold, after(seconds),
-                            [&] { return s.missing == 0 || orphaned() || closed_; });
-  stats_.wait_nanoseconds += since(start);
-  if (s.missing == 0) return Status::READY;
-  return orphaned() ? Status::FOREIGN : Status::PENDING;
-}
-
-Feed::Status Feed::work(int slot, double seconds, Workbench& bench) {
-  require_owner();
-  const auto start = Clock::now();
-  const auto end = after(seconds);
-  const Slot& s = *slots_[slot];
-  bench.clock = 0;  // what this thread did since is not ours
-  account(bench);
-  Item item;
-  while (s.missing > 0 && Clock::now() < end && take_item(&item))
-    settle(item.slot, run_item(item, bench));
-  account(bench);
-  stats_.wait_nanoseconds += since(start);
-  if (s.missing == 0) return Status::READY;
-  return errand_count_ > 0 ? Status::FOREIGN : Status::PENDING;
 }
 
 void Feed::run() {
@@ -218,7 +131,7 @@ bool Feed::take_item(Item* item) {
 
 // The next item, whenever it comes; false when the feed is closed.
 bool Feed::wait_item(Item* item, Workbench& bench) {
-  while (!take_item(item)) {
+  for (prepare_following(); !take_item(item); prepare_following()) {
     account(bench);
     const auto start = Clock::now();
     std::unique_lock<std::mutex> hold(queue_guard_);
@@ -227,6 +140,22 @@ bool Feed::wait_item(Item* item, Workbench& bench) {
     if (closed_) return false;
   }
   return true;
+}
+
+// Makes the order of the next epoch, if none of the workers has.
+void Feed::prepare_following() {
+  if (!has_following_) return;
+  std::shared_ptr<EpochOrder> order;
+  {
+    std::lock_guard<std::mutex> hold(queue_guard_);
+    order.swap(following_);
+    has_following_ = false;
+  }
+  try {
+    if (order) order->prepare();
+  } catch (const std::bad_alloc&) {
+    return;  // whoever needs it will try again, and may say so
+  }
 }
 
 // Adds this thread's CPU time since the last account to the statistics. Waiting takes none of it.
@@ -243,29 +172,35 @@ void Feed::account(Workbench& bench) {
 
 // Makes the samples of an item; how many of them are done (errands are not yet).
 i64 Feed::run_item(const Item& item, Workbench& bench) {
-  const std::vector<i64>& ids = slots_[item.slot]->ids;
+  Slot& s = *slots_[item.slot];
+  const i64 count = item.end - item.begin;
+  i64* ids = s.ids.data() + item.begin;
+  s.order->fill({s.part.first + item.begin, count}, ids);
+  if (program_) bench.foresight.draw(program_->streams(), options_.augment_key, s.epoch, ids, count);
   i64 done = 0;
-  for (i64 position = item.begin; position < item.end; ++position) {
-    if (position + 1 < item.end) look_ahead(ids[position + 1], bench);
-    const i64 id = ids[position];
-    if (!pursue_or_report({item.slot, position, id, id, 0}, bench)) continue;
-    pair_up(item.slot, position);
+  for (i64 k = 0; k < count; ++k) {
+    if (k + 1 < count) look_ahead(ids[k + 1], bench);
+    bench.foresight.look_at(k);
+    if (!pursue_or_report({item.slot, item.begin + k, ids[k], ids[k], 0}, bench)) continue;
+    pair_up(item.slot, item.begin + k);
     ++done;
   }
+  bench.foresight.forget();
   stats_.samples += static_cast<u64>(done);
   // Reading the clock is a system call, as long as a small picture on some machines.
   if (++bench.items == ACCOUNT_ITEMS) account(bench);
   return done;
 }
 
-SampleKey Feed::key_of(const Errand& errand) const {
-  return {options_.augment_key, slots_[errand.slot]->epoch, static_cast<u64>(errand.id)};
+SampleKey Feed::key_of(const Errand& errand, const Workbench& bench) const {
+  return {options_.augment_key, slots_[errand.slot]->epoch, static_cast<u64>(errand.id),
+          bench.foresight.seen()};
 }
 
 // Fetches and makes one sample, through replacements if need be. False: it left as an errand.
 bool Feed::pursue(Errand errand, Workbench& bench) {
   for (;;) {
-    switch (source_->fetch(errand.read, {program_, key_of(errand)}, bench)) {
+    switch (source_->fetch(errand.read, {program_, key_of(errand, bench)}, bench)) {
       case Fetched::PICTURE:
         if (render(errand, bench)) {
           put_label(errand, nullptr);
@@ -316,7 +251,7 @@ bool Feed::give_up(Errand* errand, const std::string& text) {
   if (options_.on_error == OnError::REPLACE && !is_last) {
     const u64 random = word64(keyed(options_.replace_key, static_cast<u32>(errand->attempt),
                                     s.epoch, static_cast<u64>(errand->id)));
-    replacement = static_cast<i64>(below(random, static_cast<u64>(options_.samples)));
+    replacement = static_cast<i64>(below(random, static_cast<u64>(options_.batches.samples)));
     errand->read = replacement;
   }
   std::lock_guard<std::mutex> hold(s.guard);
@@ -342,7 +277,7 @@ bool Feed::render(const Errand& errand, Workbench& bench) {
   OutputSpec spec = options_.output;
   spec.streams = bypasses_;
   try {
-    program_->run(bench.image, key_of(errand), out, spec, bench.scratch);
+    program_->run(bench.image, key_of(errand, bench), out, spec, bench.scratch);
     return true;
   } catch (const PictureError& error) {
     bench.problem = error.what();
@@ -376,25 +311,6 @@ void Feed::settle(int slot, i64 samples) {
     std::lock_guard<std::mutex> turn(ready_guard_);
   }
   ready_changed_.notify_all();
-}
-
-bool Feed::is_clean(int slot) const {
-  std::lock_guard<std::mutex> hold(slots_[slot]->guard);
-  return slots_[slot]->damages.empty() && slots_[slot]->error_position < 0;
-}
-
-std::vector<Damage> Feed::damages(int slot) const {
-  std::lock_guard<std::mutex> hold(slots_[slot]->guard);
-  std::vector<Damage> found = slots_[slot]->damages;
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Damage& a, const Damage& b) { return a.position < b.position; });
-  return found;
-}
-
-std::string Feed::error(int slot, i64* id) const {
-  std::lock_guard<std::mutex> hold(slots_[slot]->guard);
-  *id = slots_[slot]->error_id;
-  return slots_[slot]->error;
 }
 
 }  // namespace rn

@@ -17,7 +17,9 @@
 #include <thread>
 #include <vector>
 
+#include "order.h"
 #include "pairs.h"
+#include "slots.h"
 #include "source.h"
 
 namespace rn {
@@ -26,7 +28,7 @@ enum class OnError { RAISE, REPLACE, BLANK };
 
 struct FeedOptions {
   int workers = 0;       // 0: the calling thread works inside `work`
-  i64 samples = 0;       // of the whole data set; replacements are drawn from it
+  Batches batches{};     // of samples: all of the data set, replacements are drawn from them
   i64 sample_bytes = 0;  // of one sample's x
   i64 slot_bytes = 0;    // of x in a slot
   i64 label_bytes = 0;   // of one sample's y; 0: no labels
@@ -56,6 +58,14 @@ struct Errand {
   int attempt;
 };
 
+// The batches that come: steps [next, end) of an epoch.
+struct Course {
+  std::shared_ptr<EpochOrder> order;
+  std::shared_ptr<EpochOrder> following;  // of the next epoch, made ahead; may be null
+  u32 epoch = 0;
+  i64 next = 0, end = 0;
+};
+
 struct FeedStats {
   std::atomic<u64> samples{0}, busy_nanoseconds{0}, decode_nanoseconds{0}, idle_nanoseconds{0},
       wait_nanoseconds{0};
@@ -65,20 +75,25 @@ class Feed {
  public:
   enum class Status { READY, PENDING, FOREIGN };
 
-  Feed(std::shared_ptr<const Source> source, const Program* program, std::vector<SlotMemory> slots,
-       const FeedOptions& options);
+  Feed(std::shared_ptr<const Source> source, const Program* program, std::shared_ptr<Slots> ring,
+       const std::vector<SlotMemory>& slots, const FeedOptions& options);
   ~Feed();
   Feed(const Feed&) = delete;
   Feed& operator=(const Feed&) = delete;
 
-  // Orders batch `ids` of `epoch` into a slot that nobody uses.
-  void submit(int slot, std::vector<i64> ids, u32 epoch);
-  // Waits up to `seconds`. FOREIGN: an errand waits and nobody serves them.
-  Status wait(int slot, double seconds);
+  // Orders the first batches of a course; its order is prepared. Nothing is being filled.
+  void begin(const Course& course);
+  // Releases the oldest batches down to `most_held`, orders ahead; the slot of the next batch.
+  int expect(int most_held);
+  // The next batch goes to the consumer, when it is ready.
+  int hand_out();
+  void release(int slot);
+  bool is_ready(int slot) const { return slots_[slot]->missing == 0; }
+  // Waits up to `seconds`; without workers the calling thread does the work, for about as long.
+  // FOREIGN: an errand waits and nobody serves them.
+  Status wait(int slot, double seconds, Workbench& bench);
   // From now on other threads call take_errand.
   void expect_helpers() { has_helpers_ = true; }
-  // The same, but the calling thread does the work, for about `seconds`.
-  Status work(int slot, double seconds, Workbench& bench);
   // Of a ready slot: the ids that are really in it, and what was damaged.
   const std::vector<i64>& ids(int slot) const { return slots_[slot]->ids; }
   bool is_clean(int slot) const;  // nothing was damaged, no error
@@ -95,7 +110,7 @@ class Feed {
                    const void* label, Workbench& bench);
   void fail(const Errand& errand, const std::string& text, Workbench& bench);
 
-  // Takes back all that was ordered and not begun; slots are ready when what was begun has ended.
+  // Ends the course and takes back all that was ordered and not begun; slots are ready when what was begun has ended.
   void cancel();
   // Stops the threads after the items they are at. Idempotent.
   void close();
@@ -105,7 +120,9 @@ class Feed {
  private:
   struct Slot {
     SlotMemory memory{};
-    std::vector<i64> ids;
+    std::shared_ptr<EpochOrder> order;
+    Part part{};           // its positions in the order
+    std::vector<i64> ids;  // an item's are there once it is begun
     i64 cursor = 0;  // guarded by queue_guard_
     u32 epoch = 0;
     std::atomic<i64> missing{0};
@@ -120,7 +137,11 @@ class Feed {
     i64 begin, end;
   };
 
+  void order_ahead();
+  void submit(int slot, const Part& part);
+  Status work(int slot, double seconds, Workbench& bench);
   void run();
+  void prepare_following();
   bool take_item(Item* item);
   bool wait_item(Item* item, Workbench& bench);
   void account(Workbench& bench);
@@ -143,20 +164,24 @@ class Feed {
   void settle(int slot, i64 samples);
   void leave_errand(const Errand& errand);
   void finish(const Errand& errand);
-  SampleKey key_of(const Errand& errand) const;
+  SampleKey key_of(const Errand& errand, const Workbench& bench) const;
   void require_owner() const;
 
   const std::shared_ptr<const Source> source_;
   const Program* const program_;  // outlives the feed; null when rows pass untouched
   const FeedOptions options_;
+  const std::shared_ptr<Slots> ring_;
   const i64 grain_;
   const bool bypasses_;  // the caches, on the way to the slots
+  Course course_;
   const int owner_;      // process id: threads do not survive a fork
 
   std::vector<std::unique_ptr<Slot>> slots_;
   std::mutex queue_guard_;
   std::condition_variable queue_changed_;
   std::deque<int> queue_;   // slots with items left, oldest first
+  std::shared_ptr<EpochOrder> following_;  // to be prepared by a worker
+  std::atomic<bool> has_following_{false};
   std::mutex ready_guard_;  // taken to announce a ready slot or an errand
   std::condition_variable ready_changed_;
   std::mutex errand_guard_;

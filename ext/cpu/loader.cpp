@@ -25,6 +25,78 @@ Errand errand_of(const ErrandTuple& t) {
   return {std::get<0>(t), std::get<1>(t), std::get<2>(t), std::get<3>(t), std::get<4>(t)};
 }
 
+// (samples, batch over all ranks, unit, rank, world)
+using BatchesTuple = std::tuple<i64, i64, i64, i64, i64>;
+
+Batches batches_of(const BatchesTuple& t) {
+  return {std::get<0>(t), std::get<1>(t), std::get<2>(t), std::get<3>(t), std::get<4>(t)};
+}
+
+Ids ids_of(const std::vector<i64>& ids) {
+  return Ids(static_cast<py::ssize_t>(ids.size()), ids.data());
+}
+
+// The next batch as (slot, ids, whether it is clean); else why there is none yet.
+py::object take(Feed& feed, int most_held, double seconds, Workbench& bench) {
+  const int slot = feed.expect(most_held);
+  Feed::Status status = Feed::Status::READY;
+  if (!feed.is_ready(slot)) {
+    py::gil_scoped_release release;
+    status = feed.wait(slot, seconds, bench);
+  }
+  if (status != Feed::Status::READY) return py::cast(status);
+  feed.hand_out();
+  return py::make_tuple(slot, ids_of(feed.ids(slot)), feed.is_clean(slot));
+}
+
+void begin(Feed& feed, std::shared_ptr<EpochOrder> order, std::shared_ptr<EpochOrder> following,
+           u32 epoch, i64 step, i64 end) {
+  {
+    py::gil_scoped_release release;
+    order->prepare();
+  }
+  feed.begin({std::move(order), std::move(following), epoch, step, end});
+}
+
+std::vector<int> numbers(const std::deque<int>& slots) { return {slots.begin(), slots.end()}; }
+
+void bind_order(py::module_& m) {
+  m.def(
+      "batch_part",
+      [](const BatchesTuple& batches, i64 step) {
+        const Part part = batches_of(batches).part(step);
+        return std::make_tuple(part.first, part.count);
+      },
+      py::arg("batches"), py::arg("step"),
+      "(first position, count) of a rank's part of a batch; batches: (samples, batch over all "
+      "ranks, unit, rank, world).");
+  py::class_<EpochOrder, std::shared_ptr<EpochOrder>>(m, "EpochOrder")
+      .def(py::init<i64, bool, u64>(), py::arg("samples"), py::arg("shuffles"), py::arg("key"))
+      .def_property_readonly("is_prepared", &EpochOrder::is_prepared)
+      .def(
+          "ids",
+          [](EpochOrder& order, i64 first, i64 count) {
+            std::vector<i64> ids(static_cast<std::size_t>(count));
+            {
+              py::gil_scoped_release release;
+              order.fill({first, count}, ids.data());
+            }
+            return ids_of(ids);
+          },
+          py::arg("first"), py::arg("count"), "Samples at so many positions from the first on.");
+  py::class_<Slots, std::shared_ptr<Slots>>(m, "Slots")
+      .def(py::init<int>(), py::arg("count"))
+      .def("__len__", &Slots::count)
+      .def_property_readonly("has_free", &Slots::has_free)
+      .def_property_readonly("filling", [](const Slots& s) { return s.filling().size(); })
+      .def_property_readonly(
+          "held", [](const Slots& s) { return py::tuple(py::cast(numbers(s.held()))); })
+      .def_property_readonly("next", &Slots::next)
+      .def("fill", &Slots::fill)
+      .def("hand_out", &Slots::hand_out)
+      .def("release", &Slots::release, py::arg("slot"));
+}
+
 const void* pointer(u64 address) { return reinterpret_cast<const void*>(address); }
 
 OnError on_error_of(const std::string& name) {
@@ -35,8 +107,9 @@ OnError on_error_of(const std::string& name) {
 }
 
 std::shared_ptr<Feed> make_feed(std::shared_ptr<Source> source, const Program* program,
+                                std::shared_ptr<Slots> ring,
                                 const std::vector<std::pair<u64, u64>>& slots, int workers,
-                                const std::string& on_error, i64 samples, i64 batch,
+                                const std::string& on_error, const BatchesTuple& batches, i64 batch,
                                 i64 sample_bytes, i64 label_bytes, u64 labels, u64 augment_key,
                                 u64 replace_key, const std::tuple<i32, i32, int>& output,
                                 const std::optional<MixTuple>& mix) {
@@ -46,7 +119,7 @@ std::shared_ptr<Feed> make_feed(std::shared_ptr<Source> source, const Program* p
   FeedOptions options;
   options.workers = workers;
   options.on_error = on_error_of(on_error);
-  options.samples = samples;
+  options.batches = batches_of(batches);
   options.sample_bytes = sample_bytes;
   options.slot_bytes = batch * sample_bytes;
   options.label_bytes = label_bytes;
@@ -60,7 +133,7 @@ std::shared_ptr<Feed> make_feed(std::shared_ptr<Source> source, const Program* p
     const auto [mixup, cutmix, p, key, classes] = *mix;
     options.mix = {{mixup, cutmix, p}, key, classes};
   }
-  return std::make_shared<Feed>(std::move(source), program, std::move(memory), options);
+  return std::make_shared<Feed>(std::move(source), program, std::move(ring), memory, options);
 }
 
 py::dict stats_of(const Feed& feed) {
@@ -117,6 +190,7 @@ void bind_sources(py::module_& m) {
 void bind_loader(py::module_& m) {
   const auto nogil = py::call_guard<py::gil_scoped_release>();
   bind_sources(m);
+  bind_order(m);
   m.def(
       "survey",
       [](const FileSource& source, i64 begin, i64 end, u64 out, int height, int width,
@@ -139,24 +213,16 @@ void bind_loader(py::module_& m) {
       .value("PENDING", Feed::Status::PENDING)
       .value("FOREIGN", Feed::Status::FOREIGN);
   feed.def(py::init(&make_feed), py::kw_only(), py::arg("source"), py::arg("program"),
-           py::arg("slots"), py::arg("workers"), py::arg("on_error"), py::arg("samples"),
-           py::arg("batch"), py::arg("sample_bytes"), py::arg("label_bytes"), py::arg("labels"),
+           py::arg("ring"), py::arg("slots"), py::arg("workers"), py::arg("on_error"),
+           py::arg("batches"), py::arg("batch"), py::arg("sample_bytes"), py::arg("label_bytes"), py::arg("labels"),
            py::arg("augment_key"), py::arg("replace_key"), py::arg("output"),
            py::arg("mix") = py::none(), py::keep_alive<1, 3>())
-      .def(
-          "submit",
-          [](Feed& f, int slot, const Ids& ids, u32 epoch) {
-            std::vector<i64> wanted(ids.data(), ids.data() + ids.size());
-            py::gil_scoped_release release;
-            f.submit(slot, std::move(wanted), epoch);
-          },
-          py::arg("slot"), py::arg("ids"), py::arg("epoch"))
-      .def("wait", &Feed::wait, py::arg("slot"), py::arg("seconds"), nogil)
-      .def("work", &Feed::work, py::arg("slot"), py::arg("seconds"), py::arg("bench"), nogil)
+      .def("begin", &begin, py::arg("order"), py::arg("following"), py::arg("epoch"),
+           py::arg("step"), py::arg("end"))
+      .def("take", &take, py::arg("most_held"), py::arg("seconds"), py::arg("bench"),
+           "(slot, ids, is_clean) of the next batch, or a Status after so many seconds.")
+      .def("release", &Feed::release, py::arg("slot"))
       .def("expect_helpers", &Feed::expect_helpers)
-      .def("ids",
-           [](const Feed& f, int slot) { return Ids(f.ids(slot).size(), f.ids(slot).data()); })
-      .def("is_clean", &Feed::is_clean, py::arg("slot"))
       .def("damages", &damages_of, py::arg("slot"), "[(id, replacement or -1, text)] by position.")
       .def(
           "error",

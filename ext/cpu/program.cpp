@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -42,6 +43,9 @@ Program::Program(const std::string& bytes) {
     throw std::invalid_argument("program: wrong length or number of channels");
   operations_.resize(header_.count);
   std::memcpy(operations_.data(), bytes.data() + sizeof header_, header_.count * sizeof(Operation));
+  for (const Operation& op : operations_)
+    if (op.stream != 0 && std::find(streams_.begin(), streams_.end(), op.stream) == streams_.end())
+      streams_.push_back(op.stream);
 }
 
 std::size_t Program::output_bytes(const OutputSpec& spec) const {

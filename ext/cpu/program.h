@@ -105,10 +105,12 @@ class Program {
                       const OutputSpec& spec) const;
 
   const std::vector<Operation>& operations() const { return operations_; }
+  const std::vector<u32>& streams() const { return streams_; }  // that are drawn from
 
  private:
   ProgramHeader header_;
   std::vector<Operation> operations_;
+  std::vector<u32> streams_;
 };
 
 // AVX2 kernels where the machine has them (true) or portable ones; both give the same bits.

@@ -1,13 +1,15 @@
 // Fills and permutations for the host; the numbers are defined in the portable headers.
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <string>
 
 #include "bind.h"
+#include "keyed.h"
+#include "order.h"
 #include "parallel.h"
 #include "renaissance/normal.h"
-#include "renaissance/permutation.h"
 
 namespace rn {
 namespace {
@@ -63,6 +65,16 @@ void fill_feistel(u64 out, u64 n, u64 key, u64 start, i64 step, u64 count) {
     reinterpret_cast<i64*>(out)[i] = static_cast<i64>(feistel_at(f, start + i * step));
 }
 
+using Ids = py::array_t<u64, py::array::c_style | py::array::forcecast>;
+
+py::array_t<u32> keyed_words(u64 key, u32 stream, u32 when, const Ids& ids) {
+  static_assert(sizeof(Block) == 4 * sizeof(u32), "a block is its words");
+  py::array_t<u32> out({ids.size(), py::ssize_t(4)});
+  keyed_blocks(key, stream, when, ids.data(), ids.size(),
+               reinterpret_cast<Block*>(out.mutable_data()));
+  return out;
+}
+
 }  // namespace
 
 void bind_random(py::module_& m) {
@@ -76,6 +88,8 @@ void bind_random(py::module_& m) {
       },
       py::arg("c0"), py::arg("c1"), py::arg("c2"), py::arg("c3"), py::arg("k0"), py::arg("k1"),
       "One Philox4x32-10 block: four counter words, two key words.");
+  m.def("keyed_words", &keyed_words, py::arg("key"), py::arg("stream"), py::arg("when"),
+        py::arg("ids"), "(n, 4) words: the block that each id draws.");
   m.def("derive", &derive, py::arg("key"), py::arg("word"), "Child key by hashing.");
   m.def("derive_text", &derive_text, py::arg("key"), py::arg("text"), "Child key by a name.");
   m.def("purpose_key", &purpose_key, py::arg("seed"), py::arg("purpose"));

@@ -168,6 +168,7 @@ void Canvas::plain(int row, int rows, Pass& pass, const BlockOut& out) const {
   const bool straight = is_straight(base);
   const int wanted = BAND_BYTES / (width * channels_ * static_cast<int>(sizeof(T)));
   const int most = std::min(std::max(wanted, 1), y_.size());
+  const i64 asked = ahead_ ? ahead_->size() / (i64(channels_) * y_.size()) + 1 : 0;  // a row
   if (!straight && !pass.band) pass.band = scratch_.take<T>(i64(most) * width * channels_);
   for (int r = row; r < row + rows;) {
     const int count = straight && pixels_.row * y_.direction() != width
@@ -186,7 +187,7 @@ void Canvas::plain(int row, int rows, Pass& pass, const BlockOut& out) const {
     const bool is_run = out.row == width;
     const int lines = is_run ? 1 : count;
     for (int c = 0; c < channels_; ++c) {
-      if (ahead_) ahead_->ask(ahead_->size() / channels_ * count / y_.size() + 1);
+      if (ahead_) ahead_->ask(asked * count);
       for (int k = 0; k < lines; ++k)
         convert_rows(planes[c] + i64(k) * width, r + k, is_run ? count : 1, c, pass, to.at(k));
     }

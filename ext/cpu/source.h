@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "foresight.h"
 #include "jpeg.h"
 #include "program.h"
 
@@ -35,6 +36,7 @@ struct Workbench {
   JpegDecoder decoder;
   Buffer file, pixels;
   Ahead ahead;                      // of the sample that comes next
+  Foresight foresight;              // of the item under way
   Scratch scratch;
   Image image{};                    // after PICTURE
   const u8* row = nullptr;          // after ROW

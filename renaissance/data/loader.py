@@ -17,7 +17,7 @@ from renaissance.data.dataset import ArrayDataset, len_of, logger, optional
 from renaissance.data.ledger import Ledger, per_image
 from renaissance.data.mix import Mix, plan_mix
 from renaissance.data.options import check_settings
-from renaissance.data.order import EpochIds, Order
+from renaissance.data.order import EpochOrders, Order
 from renaissance.data.preview import bench, draw_batch, report_of
 from renaissance.data.program import Program, compile_program
 from renaissance.data.ring import SlotShape, picture_form
@@ -93,11 +93,11 @@ class Loader:
         self._mix = plan_mix(s.mix, self._supply.label, repr(dataset)) if s.mix else None
         unit = 2 if s.mix else 1  # pairs stay together
         self._order = Order(self.num_samples, s.batch_size, s.shuffle, s.drop_last, unit)
+        self._epoch_orders = EpochOrders(self._order)
         self._ledger = Ledger()
         self._position = Position()  # of the stream opened last
         self._has_said_seed = False
         self._data_identity: dict[str, Any] | None = None
-        self._kept_order: tuple[tuple[int, int], EpochIds] | None = None
 
     @classmethod
     def from_arrays(
@@ -258,8 +258,8 @@ class Loader:
 
     def _open(self, plan: StreamPlan) -> BatchStream:
         native = None if self._program is None else self._program.native
-        epoch_ids = functools.partial(self._epoch_ids, plan.seed)
-        return BatchStream(self._supply, native, plan, self._ledger, epoch_ids)
+        order_of = functools.partial(self._epoch_orders, plan.seed)
+        return BatchStream(self._supply, native, plan, self._ledger, order_of)
 
     def epoch(self, epoch: int, *, seed: int | None = None) -> Iterator[Batch]:
         """The batches of one epoch as NumPy float32 copies of their own."""
@@ -365,15 +365,7 @@ class Loader:
         return Resident(x, supply.labels, self._program, self._ids)
 
     def _ids(self, seed: int, epoch: int, step: int) -> npt.NDArray[np.int64]:
-        return self._order.ids(self._epoch_ids(seed, epoch), step)
-
-    def _epoch_ids(self, seed: int, epoch: int) -> EpochIds:
-        """The order of an epoch; the one asked for last is kept."""
-        kept = self._kept_order
-        if kept is None or kept[0] != (seed, epoch):
-            kept = ((seed, epoch), self._order.epoch(seed, epoch))
-            self._kept_order = kept  # one assignment: other threads see the old or the new pair
-        return kept[1]
+        return self._order.ids(self._epoch_orders(seed, epoch), step)
 
     def _compile(self) -> Program | None:
         if not self._supply.is_picture:

@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from renaissance import _native
-from renaissance.random import Permutation
+from renaissance.random import ORDER, derive
 
 Ids = npt.NDArray[np.int64]
-EpochIds = Ids | Permutation | None
 
 
 @dataclass(frozen=True)
@@ -35,28 +34,34 @@ class Order:
         whole, rest = divmod(self.num_samples, self.batch_size)
         return whole if self.drop_last or rest == 0 else whole + 1
 
-    def batch_of(self, step: int) -> slice:
-        """Positions of batch `step` in the permutation."""
-        first = step * self.batch_size
-        return slice(first, min(first + self.batch_size, self.num_samples))
+    def epoch(self, seed: int, epoch: int) -> _native.EpochOrder:
+        """The order of an epoch, `rn.Permutation` of it; costs nothing until it is used."""
+        return _native.EpochOrder(self.num_samples, self.shuffle, derive(seed, ORDER, epoch))
 
-    def epoch(self, seed: int, epoch: int) -> EpochIds:
-        """The permutation of an epoch; None: as the data set has them."""
-        if not self.shuffle:
-            return None
-        permutation = Permutation(self.num_samples, seed, epoch)
-        # A table is sliced faster than the permutation that made it.
-        return permutation[:] if self.num_samples <= _native.SHUFFLE_LIMIT else permutation
+    def batches(self, rank: int = 0, world: int = 1) -> tuple[int, int, int, int, int]:
+        """How positions are cut into batches and a rank's parts of them, for C++."""
+        return self.num_samples, self.batch_size, self.unit, rank, world
 
-    def ids(self, permutation: EpochIds, step: int, rank: int = 0, world: int = 1) -> Ids:
+    def ids(self, order: _native.EpochOrder, step: int, rank: int = 0, world: int = 1) -> Ids:
         """Data-set indices of this rank's part of batch `step`, int64.
 
         A batch of m units (the last may be short) is cut at units rank * m // world.
         """
-        batch = self.batch_of(step)
-        units = -(-(batch.stop - batch.start) // self.unit)
-        first, end = (batch.start + r * units // world * self.unit for r in (rank, rank + 1))
-        part = slice(min(first, batch.stop), min(end, batch.stop))
-        if permutation is None:
-            return np.arange(part.start, part.stop, dtype=np.int64)
-        return permutation[part]
+        return order.ids(*_native.batch_part(self.batches(rank, world), step))
+
+
+class EpochOrders:
+    """The orders of the epochs asked for last: two, because the next one is made ahead."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._kept: dict[tuple[int, int], _native.EpochOrder] = {}
+
+    def __call__(self, seed: int, epoch: int) -> _native.EpochOrder:
+        found = self._kept.get((seed, epoch))
+        if found is None:
+            found = self._order.epoch(seed, epoch)
+            latest = list(self._kept.items())[-1:]
+            # One assignment: other threads see the old or the new orders.
+            self._kept = dict([*latest, ((seed, epoch), found)])
+        return found

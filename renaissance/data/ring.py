@@ -7,10 +7,11 @@ consumer costs time of the workers and no memory.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 import torch
+
+from renaissance import _native
 
 #: Types of pictures, as ``Dtype`` of convert.h numbers them.
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -41,7 +42,11 @@ class SlotShape:
 
     def _empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Memory of the host for a batch, whatever torch's default device is."""
-        return torch.empty((self.batch, *shape), dtype=dtype, device="cpu", pin_memory=self.pin)
+        size = (self.batch, *shape)
+        memory = torch.empty(size, dtype=dtype, device="cpu", pin_memory=self.pin)
+        if not self.pin:  # pinned pages are there already
+            _native.advise_huge_pages(memory.data_ptr(), memory.nbytes)
+        return memory
 
     @property
     def sample_bytes(self) -> int:
@@ -80,70 +85,19 @@ def _bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
     return count * dtype.itemsize
 
 
-class Ring:
-    """The slots and where each of them is.
+class Ring(_native.Slots):
+    """The slots' tensors; where each slot is, C++ knows.
 
     Raises:
         RuntimeError: a step that the order free -> filling -> held -> free does not allow.
     """
 
     def __init__(self, slots: int, shape: SlotShape) -> None:
+        super().__init__(slots)
         self.shape = shape
         self.tensors = [shape.allocate() for _ in range(slots)]
-        self._free = deque(range(slots))
-        self._filling: deque[int] = deque()
-        self._held: deque[int] = deque()
-
-    def __len__(self) -> int:
-        return len(self.tensors)
 
     @property
     def addresses(self) -> list[tuple[int, int]]:
         """(address of x, address of y or 0) by slot."""
         return [(x.data_ptr(), 0 if y is None else y.data_ptr()) for x, y in self.tensors]
-
-    @property
-    def has_free(self) -> bool:
-        return bool(self._free)
-
-    @property
-    def filling(self) -> int:
-        return len(self._filling)
-
-    @property
-    def num_held(self) -> int:
-        return len(self._held)
-
-    @property
-    def held(self) -> tuple[int, ...]:
-        """Slots that the consumer has, oldest first."""
-        return tuple(self._held)
-
-    def fill(self) -> int:
-        """Takes a free slot for the next batch."""
-        if not self._free:
-            raise RuntimeError(f"all {len(self)} slots are in use; release a batch first")
-        slot = self._free.popleft()
-        self._filling.append(slot)
-        return slot
-
-    @property
-    def next(self) -> int:
-        """The slot whose batch comes next."""
-        if not self._filling:
-            raise RuntimeError("no slot is being filled")
-        return self._filling[0]
-
-    def hand_out(self) -> int:
-        """The next batch goes to the consumer."""
-        slot = self.next
-        self._filling.popleft()
-        self._held.append(slot)
-        return slot
-
-    def release(self, slot: int) -> None:
-        """The consumer is done with a slot."""
-        if slot not in self._held:
-            raise RuntimeError(f"slot {slot} is not held; it was released before or never taken")
-        self._held.remove(slot)
-        self._free.append(slot)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from renaissance.data.batch import DamagedSample
 from renaissance.data.errands import Errands
 from renaissance.data.ledger import Ledger, per_image
 from renaissance.data.mix import MixPlan
-from renaissance.data.order import EpochIds, Order
+from renaissance.data.order import Ids, Order
 from renaissance.data.ring import Ring, SlotShape
 from renaissance.data.supply import Supply
 from renaissance.random import AUGMENT, REPLACE, derive
@@ -66,19 +65,20 @@ class BatchStream:
         program: _native.Program | None,
         plan: StreamPlan,
         ledger: Ledger,
-        epoch_ids: Callable[[int], EpochIds],
+        order_of: Callable[[int], _native.EpochOrder],
     ) -> None:
         self._supply, self._plan, self._ledger = supply, plan, ledger
-        self._epoch_ids = epoch_ids
+        self._order_of = order_of  # by epoch
         self._ring = Ring(plan.prefetch + KEPT, plan.shape)
         labels, mix = supply.labels, plan.mix
         self._feed = _native.Feed(
             source=supply.native_source(),
             program=program,
+            ring=self._ring,
             slots=self._ring.addresses,
             workers=plan.workers,
             on_error=plan.on_error,
-            samples=supply.num_samples,
+            batches=plan.order.batches(plan.rank, plan.world),
             batch=plan.shape.batch,
             sample_bytes=plan.shape.sample_bytes,
             label_bytes=plan.shape.label_bytes if mix is None else CLASS_BYTES,
@@ -90,10 +90,8 @@ class BatchStream:
         )
         self._errands = Errands(self._feed, supply)
         self._bench = _native.Workbench()
-        self._ordered: deque[int] = deque()  # batch sizes by slot being filled
-        self._permutation: EpochIds = None
         self.position = Position()
-        self._next_order = self._end = 0
+        self._end = 0
         # Threads must be gone before the interpreter goes, and with a stream that is forgotten.
         ledger.opened(self._feed)
         self._shut = weakref.finalize(self, _shut, self._feed, self._errands, self._ring, ledger)
@@ -115,10 +113,9 @@ class BatchStream:
                 f"epoch {epoch}, step {start_step} does not exist; an epoch has {total} batches"
             )
         self._take_back()
-        self._permutation = self._epoch_ids(epoch)
-        self.position.epoch, self.position.step = epoch, start_step
-        self._next_order, self._end = start_step, end
-        self._order_ahead()
+        order, following = self._order_of(epoch), self._order_of(epoch + 1)
+        self.position.epoch, self.position.step, self._end = epoch, start_step, end
+        self._feed.begin(order, following, epoch, start_step, end)
         return self
 
     def state(self) -> tuple[int, int]:
@@ -132,35 +129,17 @@ class BatchStream:
             RuntimeError: every slot is held, or the stream is closed.
             DamagedSample: a sample cannot be read and ``on_error="raise"``, or too many of them.
         """
-        if self.position.step >= self._end:
-            return None
-        if not self._ordered:
-            self._order_ahead()
-            if not self._ordered:
-                raise RuntimeError(
-                    f"all {len(self._ring)} slots of the ring are held; release a batch first"
-                )
-        self._wait(self._ring.next)
-        slot = self._ring.hand_out()
-        count = self._ordered.popleft()
-        self._check(slot)
-        self.position.step += 1
-        self._order_ahead()
-        return self._batch(slot, count)
+        return self._next(len(self._ring))
 
     def release(self, batch: Batch) -> None:
         """Gives a batch's slot back; its x and y will be overwritten."""
-        self._ring.release(batch.slot)
-        if not self.closed:
-            self._order_ahead()
+        self._feed.release(batch.slot)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Batch:
-        while self._ring.num_held >= KEPT:
-            self._ring.release(self._ring.held[0])
-        batch = self.next()
+        batch = self._next(KEPT - 1)
         if batch is None:
             raise StopIteration
         return batch
@@ -188,43 +167,46 @@ class BatchStream:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _order_ahead(self) -> None:
-        plan = self._plan
-        while self._next_order < self._end and self._ring.has_free:
-            ids = plan.order.ids(self._permutation, self._next_order, plan.rank, plan.world)
-            self._feed.submit(self._ring.fill(), ids, self.position.epoch)
-            self._ordered.append(len(ids))
-            self._next_order += 1
+    def _next(self, most_held: int) -> Batch | None:
+        if self.position.step >= self._end:
+            return None
+        slot, ids, is_clean = self._take(most_held)
+        if not is_clean:
+            self._check(slot)
+        self.position.step += 1
+        x, y = self._ring.tensors[slot]
+        if len(ids) < self._plan.shape.batch:
+            x, y = x[: len(ids)], None if y is None else y[: len(ids)]
+        return Batch(x, y, ids, slot)
 
     def _take_back(self) -> None:
         if not self._ring.filling:
             return
         self._feed.cancel()
         while self._ring.filling:
-            self._wait(self._ring.next)
-            self._ring.release(self._ring.hand_out())
-        self._ordered.clear()
+            slot, _, _ = self._take(len(self._ring))
+            self._feed.release(slot)
 
-    def _wait(self, slot: int) -> None:
-        status = _native.Feed.Status
+    def _take(self, most_held: int) -> tuple[int, Ids, bool]:
+        """(slot, ids, whether nothing was damaged) of the next batch, whenever it is there."""
         while True:
-            if self._plan.workers:
-                now = self._feed.wait(slot, SLICE_SECONDS)
-            else:
-                now = self._feed.work(slot, SLICE_SECONDS, self._bench)
-            if now == status.READY:
-                return
-            if now == status.FOREIGN and self._plan.workers:
-                self._errands.start(self._plan.workers)
-            elif now == status.FOREIGN:
-                errand = self._feed.take_errand(0.0)
-                if errand is not None:
-                    self._errands.run(errand, self._bench)
+            taken = self._feed.take(most_held, SLICE_SECONDS, self._bench)
+            if isinstance(taken, tuple):
+                return taken
+            if taken == _native.Feed.Status.FOREIGN:
+                self._run_errands()
+
+    def _run_errands(self) -> None:
+        """Starts helpers, or does one errand where there are no workers."""
+        if self._plan.workers:
+            self._errands.start(self._plan.workers)
+            return
+        errand = self._feed.take_errand(0.0)
+        if errand is not None:
+            self._errands.run(errand, self._bench)
 
     def _check(self, slot: int) -> None:
         """Enters damage into the ledger; an error ends the stream."""
-        if self._feed.is_clean(slot):
-            return
         damages = self._feed.damages(slot)
         self._ledger.enter(damages)
         error = self._feed.error(slot)
@@ -245,12 +227,6 @@ class BatchStream:
         raise DamagedSample(
             f"{where}: {text}; {advice}", index, name
         ) from self._errands.causes.get(index)
-
-    def _batch(self, slot: int, count: int) -> Batch:
-        x, y = self._ring.tensors[slot]
-        if count < self._plan.shape.batch:
-            x, y = x[:count], None if y is None else y[:count]
-        return Batch(x, y, self._feed.ids(slot), slot)
 
 
 def _shut(feed: _native.Feed, errands: Errands, ring: Ring, ledger: Ledger) -> None:

@@ -68,11 +68,19 @@ struct ProgramHeader {
 };
 static_assert(sizeof(ProgramHeader) == 32, "Python packs 8 words");
 
+// What was drawn ahead for a sample: first[k * stride] is the first block of stream streams[k].
+struct Foreseen {
+  const u32* streams;
+  const Block* first;
+  i32 count, stride;
+};
+
 // Who is drawn for: key = hash(seed, "augment"), epoch, sample id.
 struct SampleKey {
   u64 key;
   u32 epoch;
   u64 id;
+  const Foreseen* foreseen = nullptr;  // changes no bit, only the time
 };
 
 // The words of one operation for one sample, in order. A rejected try takes words of its own
@@ -81,14 +89,25 @@ struct Draws {
   SampleKey who;
   u32 stream;
   u32 taken;
+  u32 ahead;  // words in `block` that were drawn before they were asked for
   Block block;
 };
 
-RN_HD Draws draws_of(const SampleKey& who, u32 stream) { return {who, stream, 0u, {{0, 0, 0, 0}}}; }
+RN_HD Draws draws_of(const SampleKey& who, u32 stream) {
+  Draws draws = {who, stream, 0u, 0u, {{0, 0, 0, 0}}};
+  if (who.foreseen == nullptr) return draws;
+  const Foreseen& seen = *who.foreseen;
+  for (i32 k = 0; k < seen.count; ++k)
+    if (seen.streams[k] == stream) {
+      draws.block = seen.first[k * seen.stride];
+      draws.ahead = 4u;
+    }
+  return draws;
+}
 
 RN_HD u32 next_word(Draws& draws) {
   const u32 place = draws.taken & 3u;
-  if (place == 0u)
+  if (place == 0u && draws.taken >= draws.ahead)
     draws.block = keyed(draws.who.key, draws.stream + (draws.taken >> 2), draws.who.epoch, draws.who.id);
   draws.taken += 1u;
   return draws.block.word[place];

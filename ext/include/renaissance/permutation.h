@@ -19,17 +19,6 @@ RN_HD u64 below_unbiased(u64 key, u64 index, u64 n) {
   }
 }
 
-template <class Id>
-inline void shuffle(u64 key, Id* ids, u64 n) {
-  for (u64 i = 0; i < n; ++i) ids[i] = static_cast<Id>(i);
-  for (u64 i = n; i > 1; --i) {
-    const u64 j = below_unbiased(key, i - 1, i);
-    const Id held = ids[i - 1];
-    ids[i - 1] = ids[j];
-    ids[j] = held;
-  }
-}
-
 struct Feistel {
   u64 key, n;
   int low_bits, high_bits;  // the halves; their sum is the fewest bits that hold n - 1

@@ -1,0 +1,12 @@
+#include "keyed.h"
+
+#include "rows.h"
+
+namespace rn {
+
+void keyed_blocks(u64 key, u32 stream, u32 when, const u64* ids, i64 count, Block* out) {
+  if (simd_in_use() && keyed_blocks_avx2(key, stream, when, ids, count, out)) return;
+  for (i64 i = 0; i < count; ++i) out[i] = keyed(key, stream, when, ids[i]);
+}
+
+}  // namespace rn
