@@ -148,7 +148,7 @@ class CapturedExecutor(StepExecutor):
         def warm() -> None:
             self.aim(variant.first)
             loss, _ = self.train_pass(x, y, scratch)
-            torch.autograd.grad(loss, self.parameters, grad_outputs=self._seed, allow_unused=True)
+            self.backward(loss, self.parameters)
 
         def body() -> None:
             if home is None:

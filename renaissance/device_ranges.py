@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from renaissance.operations import RangeOp
 
 LANES = 256  # threads of a block that folds (norms.h)
+UPDATE_BLOCK = 128  # threads of a block that updates: 97.1 % of a copy; 256 give 96.8, 512 94.9
 DECISION = LANES + 96  # threads of the kernel that decides
 MAX_SUMS = LANES  # columns of the sums that it closes
 
@@ -166,8 +167,8 @@ class DeviceRanges:
         at = self._at
         kernels.launch(
             f"update_{op.kernel}",
-            kernels.blocks(-(-op.count // 4)) if op.count else 0,
-            LANES,
+            kernels.blocks(-(-op.count // 4), UPDATE_BLOCK) if op.count else 0,
+            UPDATE_BLOCK,
             *(at[name] for name in ("W", "G", "M", "V", "A")),
             self._a_type,
             np.int64(op.begin),

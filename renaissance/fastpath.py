@@ -39,6 +39,7 @@ def _take(executor: StepExecutor, task: Task, found: Fusion) -> None:
     """A fused forward; its gradients land in region G where it can put them there itself."""
     passes, memory = executor.passes, executor.memory
     passes.forward, executor.how, executor.fused = found.forward, "fused", found.text
+    passes.join = found.join
     passes.head = _head(executor, task, found.last)
     if isinstance(found.forward, Perceptron):
         places = ((s.name, memory.view("G", s.name)) for s in memory.plan.parameters)

@@ -14,6 +14,7 @@ from renaissance import snapshot
 from renaissance.callbacks import CallbackList, ModelCheckpoint
 from renaissance.checkpoint import Checkpoint, write_checkpoint
 from renaissance.hoststate import state_of
+from renaissance.identity import identity_of
 from renaissance.saver import Saver, open_checkpoint
 from renaissance.tensorfile import CheckpointError
 
@@ -50,6 +51,9 @@ class Checkpoints:
             self._saver = Saver(run_dir / CHECKPOINTS, keep=keep, ahead=ahead)
             self._copies = deque(snapshot.HostCopy(files) for _ in range(1 + ahead))
             self._has_waited = False
+            # Each checkpoint names its data. Arrays are digested for that, a second for 1.5 GB:
+            # now, and not in the step that saves first.
+            identity_of(task)
 
     def save(
         self,

@@ -14,9 +14,11 @@ import torchvision
 from torch import nn
 
 from renaissance import models
+from renaissance.nn import beside
 from renaissance.nn.fused_layers import FusedConvolution, FusedMean, FusedNorm
 from renaissance.nn.fusion import Fusion
-from renaissance.nn.patterns import fuse
+from renaissance.nn.patterns import _Rewriting, fuse
+from renaissance.nn.tracing import trace
 
 pytest.importorskip("triton")
 
@@ -180,6 +182,62 @@ def test_a_frozen_batch_norm_behind_a_bias_sees_the_bias():
     plain[1].eval()
     x = torch.randn(2, 8, 4, 4)
     torch.testing.assert_close(found.forward(x), plain(x))
+
+
+class InTurn:
+    """In the place of `Beside` where there is no second stream."""
+
+    def __init__(self):
+        self.read = []
+
+    def run(self, work, *read):
+        self.read.append(read)
+        return work()
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_gradients_of_a_convolution_in_two_parts_are_those_of_one(has_bias):
+    torch.manual_seed(0)
+    x = torch.randn(2, 8, 9, 7, dtype=torch.float64, requires_grad=True)
+    tensors = [x, torch.randn(6, 4, 3, 3, dtype=torch.float64, requires_grad=True)]
+    if has_bias:
+        tensors.append(torch.randn(6, dtype=torch.float64, requires_grad=True))
+    form = beside.Form((2, 1), (1, 2), (1, 2), 2)
+    bias = tensors[2] if has_bias else None
+    expected = torch.conv2d(x, tensors[1], bias, *form)
+    turn = InTurn()
+    found = beside.convolution(x, tensors[1], bias, form, turn)
+    assert torch.equal(found, expected)
+    g = torch.randn_like(expected)
+    want = torch.autograd.grad(expected, tensors, g)
+    for mine, theirs in zip(torch.autograd.grad(found, tensors, g), want):
+        torch.testing.assert_close(mine, theirs, rtol=1e-13, atol=1e-13)
+    assert len(turn.read) == 1 and turn.read[0][1] is x
+
+
+def test_only_gradients_that_nobody_adds_to_are_made_beside():
+    """A convolution called twice, and two that share a weight, have theirs in their turn."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.alone, self.twice, self.tied, self.other = (
+                nn.Conv2d(8, 8, 1, bias=False) for _ in range(4)
+            )
+            self.other.weight = self.tied.weight
+            self.norm = nn.BatchNorm2d(8)
+
+        def forward(self, x):
+            x = self.twice(self.twice(self.alone(x)))
+            return torch.relu(self.norm(self.other(self.tied(x))))
+
+    net = Net()
+    rewriting = _Rewriting(net, trace(net, training=True)[0], beside.Beside(), training=True)
+    rewriting.run()
+    layers = rewriting.result().named_modules()
+    where = {name: layer._beside is not None for name, layer in layers if "own_" in name}
+    assert sorted(where.values()) == [False] * 4 + [True]
+    assert where["own_alone"]
 
 
 def test_texts():

@@ -123,6 +123,29 @@ class TestWriting:
             Saver(tmp_path, keep=keep)
 
 
+def linear_task(place):
+    """A compiled task of four steps, and its loader's data set."""
+    x = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+    train = rn.Loader.from_arrays(x, np.arange(32) % 2, num_classes=2, batch_size=8)
+    task = rn.Task(nn.Linear(4, 2), seed=1, run_dir=place)
+    task.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1)).data(train)
+    return task.compile(report="none"), train.dataset
+
+
+def test_data_are_digested_before_the_first_step(tmp_path, monkeypatch):
+    """Not in the first step that saves, which would wait for it."""
+    task, data = linear_task(tmp_path)
+    seen, identity = [], data.identity
+
+    class Watch(rn.Callback):
+        def on_train_batch_end(self, batch, logs):
+            seen.append("step")
+
+    monkeypatch.setattr(data, "identity", lambda: seen.append("digest") or identity())
+    task.fit(max_steps=4, checkpoint=2, verbose=0, callbacks=[Watch()])
+    assert seen == ["digest", *["step"] * 4]
+
+
 def test_a_disk_that_is_slow_once_holds_nobody_up(tmp_path, monkeypatch):
     """The first write ends only after the second copy was taken; each has its own step's bits."""
     second, kept = threading.Event(), {}
@@ -139,11 +162,7 @@ def test_a_disk_that_is_slow_once_holds_nobody_up(tmp_path, monkeypatch):
                 second.set()
 
     monkeypatch.setattr("renaissance.saver.write_encoded", slow)
-    x = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
-    task = rn.Task(nn.Linear(4, 2), seed=1, run_dir=tmp_path)
-    task.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1))
-    task.data(rn.Loader.from_arrays(x, np.arange(32) % 2, num_classes=2, batch_size=8))
-    task.compile(report="none")
+    task, _ = linear_task(tmp_path)
     task.fit(max_steps=4, checkpoint=1, keep=9, verbose=0, callbacks=[Watch()])
     for step in (1, 2, 3, 4):
         place = tmp_path / "checkpoints" / step_name(step)

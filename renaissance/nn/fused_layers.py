@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from renaissance.nn.beside import Beside, Form, Sizes, convolution
+
 _FEW = 4  #: Channels of a picture.
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -100,7 +102,7 @@ class FusedNorm(nn.Module):
 
 
 class FusedConvolution(nn.Module):
-    """A convolution without its bias, over pictures of few channels, or of single pixels.
+    """A convolution in a form of our own: without its bias, over few channels, of single pixels.
 
     Tensor cores read at least 8 channels at once: of the pictures' 3, what each output reads is
     written side by side first, and the convolution is one matrix product. A strided 1x1
@@ -111,15 +113,24 @@ class FusedConvolution(nn.Module):
         convolution: Its tensors are used; it stays where it is.
         is_biased: Whether its bias is added.
         is_first: Whether it reads the pictures, which need no gradient.
+        beside: Where the gradients of its weight and bias are made; None makes them in their turn.
 
     Shape: as the convolution's.
     """
 
-    def __init__(self, convolution: nn.Conv2d, *, is_biased: bool, is_first: bool) -> None:
+    def __init__(
+        self,
+        convolution: nn.Conv2d,
+        *,
+        is_biased: bool,
+        is_first: bool,
+        beside: Beside | None = None,
+    ) -> None:
         super().__init__()
         self._convolution, self.is_biased = (convolution,), is_biased
         self._is_spread = is_first and self.has_few(convolution)
         self._is_sparse = self.is_sparse(convolution)
+        self._beside = beside
 
     @staticmethod
     def is_sparse(convolution: nn.Conv2d) -> bool:
@@ -147,21 +158,32 @@ class FusedConvolution(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        (convolution,) = self._convolution
-        bias = convolution.bias if self.is_biased else None
-        if x.is_cuda and self._is_sparse and x.dtype in _DTYPES:
-            return self._dense(x, convolution, bias)
-        is_narrow = x.dtype in _DTYPES[1:] and not x.requires_grad
-        if not (self._is_spread and x.is_cuda and is_narrow):
-            y: Tensor = convolution._conv_forward(x, convolution.weight, bias)
-            return y
-        return self._product(x, convolution, bias)
+        (layer,) = self._convolution
+        bias = layer.bias if self.is_biased else None
+        is_known = x.is_cuda and x.dtype in _DTYPES
+        if is_known and self._is_sparse:
+            return self._dense(x, layer, bias)
+        if is_known and self._is_spread and x.dtype != torch.float32 and not x.requires_grad:
+            return self._product(x, layer, bias)
+        if is_known and layer.padding_mode == "zeros" and isinstance(layer.padding, tuple):
+            return self._convolve(x, layer, bias, layer.stride, layer.padding)
+        y: Tensor = layer._conv_forward(x, layer.weight, bias)
+        return y
 
-    def _dense(self, x: Tensor, convolution: nn.Conv2d, bias: Tensor | None) -> Tensor:
+    def _convolve(
+        self, x: Tensor, layer: nn.Conv2d, bias: Tensor | None, stride: Sizes, padding: Sizes
+    ) -> Tensor:
+        """The convolution over other pixels, if need be; weight gradients beside the rest."""
+        form = Form(stride, padding, layer.dilation, layer.groups)
+        is_trained = torch.is_grad_enabled() and layer.weight.requires_grad
+        if self._beside is None or not is_trained or x.dtype != layer.weight.dtype:
+            return F.conv2d(x, layer.weight, bias, *form)
+        return convolution(x, layer.weight, bias, form, self._beside)
+
+    def _dense(self, x: Tensor, layer: nn.Conv2d, bias: Tensor | None) -> Tensor:
         from renaissance.nn.fused_pixels import every
 
-        read = every(x, int(convolution.stride[0]))
-        return F.conv2d(read, convolution.weight, bias, groups=convolution.groups)
+        return self._convolve(every(x, int(layer.stride[0])), layer, bias, (1, 1), (0, 0))
 
     def _product(self, x: Tensor, convolution: nn.Conv2d, bias: Tensor | None) -> Tensor:
         from renaissance.nn.fused_norm import Window

@@ -29,11 +29,13 @@ class Fusion:
         forward: The module's function, in whatever mode it is, over its own parameters.
         last: The layer whose output is the network's, if it is a linear one.
         text: For the report.
+        join: Lets the current stream wait for what backward has started beside it.
     """
 
     forward: Forward
     last: nn.Linear | None
     text: str
+    join: Callable[[], None] | None = None
 
 
 class Perceptron:

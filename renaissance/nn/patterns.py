@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.fx.node import Node
 
+from renaissance.nn.beside import Beside
 from renaissance.nn.dropout import Dropout
 from renaissance.nn.fused_layers import FusedConvolution, FusedMean, FusedNorm
 from renaissance.nn.fusion import Fusion
@@ -41,10 +42,11 @@ def fuse(module: nn.Module) -> Fusion | str:
     part is in another mode than `Module.train` gives it.
     """
     graphs: dict[bool, tuple[fx.GraphModule, Parts]] = {}
+    beside = Beside()
     try:
         for training in (False, True):
             graph, parts = trace(module, training=training)
-            rewriting = _Rewriting(module, graph, training=training)
+            rewriting = _Rewriting(module, graph, beside, training=training)
             rewriting.run()
             if not rewriting.fused:
                 return ""
@@ -60,7 +62,7 @@ def fuse(module: nn.Module) -> Fusion | str:
         return result
 
     text = f"{len(rewriting.fused)} batch-norms run together with what follows them"
-    return Fusion(forward, rewriting.last(), text)
+    return Fusion(forward, rewriting.last(), text, beside.join)
 
 
 @dataclasses.dataclass
@@ -92,14 +94,20 @@ class _Rewriting:
     Args:
         module: The root.
         graph: Its graph, which is changed.
+        beside: Where gradients of weights are made.
         training: The mode that it was traced in.
     """
 
-    def __init__(self, module: nn.Module, graph: fx.Graph, *, training: bool) -> None:
-        self._graph, self._training = graph, training
+    def __init__(
+        self, module: nn.Module, graph: fx.Graph, beside: Beside, *, training: bool
+    ) -> None:
+        self._graph, self._beside, self._training = graph, beside, training
         self._layers: dict[str, nn.Module] = dict(module.named_modules(remove_duplicate=False))
         called = [self._layer(node) for node in graph.nodes]
         self._calls = collections.Counter(id(layer) for layer in called if layer is not None)
+        self._owners = collections.Counter(
+            id(parameter) for layer in module.modules() for parameter in layer._parameters.values()
+        )
         self.fused: list[str] = []
 
     def run(self) -> None:
@@ -269,8 +277,14 @@ class _Rewriting:
     def _convolution(self, node: Node, layer: nn.Conv2d, *, is_biased: bool) -> Node:
         """A convolution of our own before a node."""
         is_first = isinstance(node.args[0], Node) and node.args[0].op == "placeholder"
-        own = FusedConvolution(layer, is_biased=is_biased, is_first=is_first)
+        beside = self._beside if self._is_alone(layer) else None
+        own = FusedConvolution(layer, is_biased=is_biased, is_first=is_first, beside=beside)
         return self._graph.call_module(self._add(f"own_{node.name}", own), node.args)
+
+    def _is_alone(self, layer: nn.Conv2d) -> bool:
+        """Whether nobody else adds to the gradients of its parameters."""
+        own = [parameter for parameter in (layer.weight, layer.bias) if parameter is not None]
+        return self._calls[id(layer)] == 1 and all(self._owners[id(one)] == 1 for one in own)
 
     def _add(self, name: str, layer: nn.Module) -> str:
         """Keep a layer of our own under a name that the network has not got."""
@@ -280,19 +294,13 @@ class _Rewriting:
         return name
 
     def _replace(self, node: Node) -> None:
-        """First convolutions, strided 1x1 ones and adaptive pooling, by layers of our own."""
+        """Convolutions and adaptive pooling by layers of our own."""
         layer = self._layer(node)
         side = None if layer is None or has_hooks(layer) else _grid(layer)
         if side is not None:
             own = FusedMean() if side == 1 else GridMean(side)
             node.target = self._add(f"own_{node.name}", own)
-        is_first = bool(node.args) and getattr(node.args[0], "op", "") == "placeholder"
-        is_plain = type(layer) is nn.Conv2d and not has_hooks(layer)
-        if (
-            isinstance(layer, nn.Conv2d)
-            and is_plain
-            and (is_first or FusedConvolution.is_sparse(layer))
-        ):
+        if type(layer) is nn.Conv2d and not has_hooks(layer):
             with self._graph.inserting_before(node):
                 node.replace_all_uses_with(self._convolution(node, layer, is_biased=True))
             self._graph.erase_node(node)

@@ -1,0 +1,109 @@
+"""Weight gradients of convolutions, beside the rest of backward.
+
+A weight's gradient is wanted only when backward is over, while the input's is waited for by the
+layer before. So the first runs on a stream of its own, beside the passes over memory of the
+batch-norms that come next: one keeps the tensor cores busy, the other the memory. The bits are
+those of one stream, for no sum is split or ordered otherwise.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+#: Gradients that may be under way at once: what they read stays in memory until they are made.
+LAG = 2
+
+Sizes = tuple[int, ...]
+
+
+class Form(NamedTuple):
+    """How a convolution reads: what `torch.nn.functional.conv2d` takes behind the bias."""
+
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    groups: int
+
+
+class Beside:
+    """A stream beside the current one, and what its work reads."""
+
+    def __init__(self) -> None:
+        self._stream: torch.cuda.Stream | None = None
+        self._under_way: collections.deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]] = (
+            collections.deque()
+        )
+
+    def run(self, work: Callable[[], Any], *read: Tensor) -> Any:
+        """Start work that follows what the current stream holds; its result counts after `join`.
+
+        Args:
+            work: Launches kernels.
+            read: What they read; kept until they are done.
+        """
+        current = torch.cuda.current_stream()
+        if self._stream is None:
+            self._stream = torch.cuda.Stream()
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            found = work()
+        self._under_way.append((self._stream.record_event(), read))
+        while len(self._under_way) > LAG:
+            current.wait_event(self._under_way[0][0])  # what it has read may be written from now on
+            self._under_way.popleft()
+        return found
+
+    def join(self) -> None:
+        """Let the current stream wait for all that was started."""
+        if self._under_way and self._stream is not None:
+            torch.cuda.current_stream().wait_stream(self._stream)
+        self._under_way.clear()
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, form: Form, beside: Beside
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.form, ctx.beside = form, beside
+        ctx.bias_sizes = None if bias is None else list(bias.shape)
+        return torch.conv2d(x, weight, bias, *form)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        of_input, of_weight, of_bias, *_ = ctx.needs_input_grad
+        stride, padding, dilation, groups = ctx.form
+        more = (ctx.bias_sizes, stride, padding, dilation, False, (0, 0), groups)
+
+        def backward(*wanted: bool) -> tuple[Tensor | None, ...]:
+            found: tuple[Tensor | None, ...] = torch.ops.aten.convolution_backward(
+                g, x, weight, *more, wanted
+            )
+            return found
+
+        gx = backward(True, False, False)[0] if of_input else None
+        gw = gb = None
+        if of_weight or of_bias:
+            _, gw, gb = ctx.beside.run(lambda: backward(False, of_weight, of_bias), g, x)
+        return gx, gw, gb, None, None
+
+
+def convolution(
+    x: Tensor, weight: Tensor, bias: Tensor | None, form: Form, beside: Beside
+) -> Tensor:
+    """As `torch.nn.functional.conv2d`, on CUDA.
+
+    The gradients of weight and bias may be read once `beside` has been joined; nothing of autograd
+    may do so before, so that both are leaves that one call uses.
+    """
+    found: Tensor = _Convolution.apply(x, weight, bias, form, beside)
+    return found
