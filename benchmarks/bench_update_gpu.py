@@ -29,12 +29,10 @@ def ours(optimizer):
     updater.scalars.write(lr=1e-3, weight=1.0, window=1)
     memory.region("G").normal_()
     updater.check()
-    updates = [op for op in updater.ops if op.kernel not in ("snapshot", "gather", "restore")]
-    decision = [op for op in updates if op.kernel == "scalars"]
-    rest = [op for op in updates if op.kernel != "scalars"]
-    for op in decision:
-        updater._ranges.run(op)
-    run = captured(lambda: [updater._ranges.run(op) for op in rest])
+    before = ("snapshot", "gather", "scalars", "restore")
+    rest = [op for op in updater.ops if op.kernel not in before]
+    updater._ranges.decide(None)
+    run = captured(lambda: updater._ranges.run_in_order(rest))
     return run, (memory, module, updater), sum(s.count for s in plan.parameters)
 
 

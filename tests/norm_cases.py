@@ -14,6 +14,7 @@ from torch import nn
 from renaissance.nn import fused_norm as fused
 from renaissance.nn.fused_kernels import PLAIN, SECOND, SHORTCUT
 from renaissance.nn.fused_layers import FusedConvolution, FusedNorm
+from renaissance.nn.fused_pool import max_pool
 
 WINDOWS = {"3 by 2": (3, 2, 1), "2 by 2": (2, 2, 0), "3 by 3": (3, 3, 0)}
 USERS = ("one", "two", "evaluation")
@@ -144,6 +145,31 @@ def sparse_errors(case, dtype, device, channels=16):
     return named | {"output": relative(found, expected)}
 
 
+#: Side, stride and padding of max-pools.
+POOLS = [(2, 2, 0), (3, 2, 1), (3, 1, 1), (1, 2, 0)]
+
+
+def pool_errors(sizes, dtype, device, shape=(2, 16, 7, 6)):
+    """Of a max-pool of small whole numbers, many of them equal, and infinite: all differences."""
+    x = pictures(shape, dtype, device, 13).mul(3).round()
+    x[0, 0] = -torch.inf
+    x[1, 1, 2, 3] = torch.inf
+    x.requires_grad_()
+    xd = x.detach().double().requires_grad_()
+    expected = F.max_pool2d(xd, *sizes)
+    found = max_pool(x, fused.Window(*sizes))
+    g = pictures(expected.shape, dtype, device, 14).mul(8).round()
+    (got,) = torch.autograd.grad(found, x, g)
+    (want,) = torch.autograd.grad(expected, xd, g.double())
+    with torch.no_grad():
+        is_same = torch.equal(max_pool(x, fused.Window(*sizes)), found)
+    return {
+        "output": float((found.double() != expected).sum()),
+        "input": float((got.double() != want).sum()),
+        "without gradients": float(not is_same),
+    }
+
+
 def frozen_error(dtype, device, bias=3.0):
     """A frozen batch-norm behind a convolution whose bias was left out, against torch's layers."""
     right, ours = layers(16, device)
@@ -175,5 +201,8 @@ if __name__ == "__main__":
         )
     for case in SPARSE:
         answer[f"sparse {case} torch.float32"] = sparse_errors(case, torch.float32, "cpu")
+    for sizes in POOLS:
+        for dtype in (torch.float32, torch.bfloat16):
+            answer[f"pool {sizes} {dtype}"] = pool_errors(sizes, dtype, "cpu")
     print(json.dumps(answer))  # noqa: T201
     print(json.dumps({str(d): frozen_error(d, "cpu") for d in (torch.float32, torch.bfloat16)}))  # noqa: T201

@@ -47,7 +47,7 @@ def answers():
 @pytest.mark.timeout(300)
 def test_outputs_gradients_and_statistics_are_torchs_in_float64(answers):
     interpreted = answers[0]
-    assert len(interpreted) == 43
+    assert len(interpreted) == 51
     for name, errors in interpreted.items():
         limit = TOLERANCE[name.rsplit(" ", 1)[1]]
         assert max(errors.values()) < limit, (name, errors)
@@ -182,6 +182,29 @@ def test_a_frozen_batch_norm_behind_a_bias_sees_the_bias():
     plain[1].eval()
     x = torch.randn(2, 8, 4, 4)
     torch.testing.assert_close(found.forward(x), plain(x))
+
+
+@pytest.mark.parametrize(
+    ("make", "count"),
+    [
+        (lambda: models.resnet9(num_classes=10, width=8), 8),
+        (lambda: models.wide_resnet(depth=10, widen=1), 7),
+    ],
+    ids=["resnet9", "wide_resnet"],
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_additions_and_pools_without_a_batch_norm_stay_beside_fused_layers(make, count, training):
+    torch.manual_seed(0)
+    found, module, plain = twins(make().train(training))
+    assert found.text.startswith(f"{count} batch-norms")
+    x = torch.randn(3, 3, 16, 16)
+    with torch.set_grad_enabled(training):
+        mine, theirs = found.forward(x), plain(x)
+    torch.testing.assert_close(mine, theirs)
+    if training:
+        got = torch.autograd.grad(mine.square().sum(), list(module.parameters()))
+        want = torch.autograd.grad(theirs.square().sum(), list(plain.parameters()))
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
 class InTurn:

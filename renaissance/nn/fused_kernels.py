@@ -154,26 +154,20 @@ def norm_apply(
     tl.store(y + at, z.to(y.dtype.element_ty), mask=inside)
 
 
-@kernel
-def norm_pool(
-    x, mean, spread, weight, bias, eps, y, chosen, picked, M, C, H, W, OH, OW, channel_blocks,
-    K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, KEEP: tl.constexpr,
-    EVALUATE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+@triton.jit  # type: ignore[untyped-decorator]
+def extreme(
+    x, rows, c, sign, M, C, H, W, OH, OW,
+    K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Largest relu(normalised) of each window: y (M, C), its place in the window, row-major, and x.
+    """Largest `sign` * x of each window: x there, float32, and its place in the window, row-major.
 
-    Normalising keeps or turns the order of a channel's values, so that the extreme is sought in x;
-    of equal values the first, and a NaN before all, as torch chooses.
+    Of equal values the first, and a NaN before all, as torch chooses.
     """
-    row = tl.program_id(0) // channel_blocks * BM
-    rows, c, at, inside = tile(M, C, row, channel_blocks, BM, BC)
-    scale = _scale(spread, weight, c, C, eps, EVALUATE)
-    sign = tl.where(scale > 0.0, 1.0, tl.where(scale < 0.0, -1.0, 0.0))
     picture, place = rows // (OH * OW), rows % (OH * OW)
     top, left = place // OW * S - PAD, place % OW * S - PAD
     best = tl.full((BM, BC), float("-inf"), tl.float32)
     value = tl.zeros((BM, BC), tl.float32)
-    where = tl.full((BM, BC), 0, tl.int32)
+    where = tl.full((BM, BC), -1, tl.int32)
     for i in tl.static_range(K):
         for j in tl.static_range(K):
             h, w = top + i, left + j
@@ -182,10 +176,28 @@ def norm_pool(
             valid = exists[:, None] & (c[None, :] < C)
             one = tl.load(x + source, mask=valid, other=0.0).to(tl.float32)
             turned = one * sign
-            better = valid & ((turned > best) | (turned != turned))
+            better = valid & ((turned > best) | (turned != turned) | (where < 0))
             best = tl.where(better, turned, best)
             value = tl.where(better, one, value)
             where = tl.where(better, i * K + j, where)
+    return value, where
+
+
+@kernel
+def norm_pool(
+    x, mean, spread, weight, bias, eps, y, chosen, picked, M, C, H, W, OH, OW, channel_blocks,
+    K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, KEEP: tl.constexpr,
+    EVALUATE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Largest relu(normalised) of each window: y (M, C), its place in the window, row-major, and x.
+
+    Normalising keeps or turns the order of a channel's values: the extreme is sought in x.
+    """
+    row = tl.program_id(0) // channel_blocks * BM
+    rows, c, at, inside = tile(M, C, row, channel_blocks, BM, BC)
+    scale = _scale(spread, weight, c, C, eps, EVALUATE)
+    sign = tl.where(scale > 0.0, 1.0, tl.where(scale < 0.0, -1.0, 0.0))
+    value, where = extreme(x, rows, c, sign, M, C, H, W, OH, OW, K, S, PAD, BM, BC)
     z = (value - _channel(mean, c, C)) * scale + _channel(bias, c, C)
     tl.store(y + at, tl.where(z <= 0.0, 0.0, z).to(y.dtype.element_ty), mask=inside)
     if KEEP:
@@ -203,7 +215,7 @@ def _arriving(g, g2, at, inside, TWO: tl.constexpr):
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _unpooled(
+def unpooled(
     g, g2, chosen, rows, c, M, C, H, W, OH, OW, TWO: tl.constexpr,
     K: tl.constexpr, S: tl.constexpr, PAD: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
@@ -234,7 +246,7 @@ def _gradient(
     """Gradient of the normalised values, and the centred input."""
     centred = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - _channel(mean, c, C)
     if MASK == 3:
-        found = _unpooled(g, g2, bits, rows, c, M, C, H, W, OH, OW, TWO, K, S, PAD, BM, BC)
+        found = unpooled(g, g2, bits, rows, c, M, C, H, W, OH, OW, TWO, K, S, PAD, BM, BC)
     else:
         found = _arriving(g, g2, at, inside, TWO)
     if MASK == 1 or MASK == 3:

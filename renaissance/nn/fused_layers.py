@@ -86,9 +86,7 @@ class FusedNorm(nn.Module):
         if other is not None:
             y = y + (other if second is None else second(other))
         y = F.relu(y) if self.relu else y
-        if pool is not None:
-            y = pool(y)
-        return y
+        return y if pool is None else _pooled(pool, y)
 
     def extra_repr(self) -> str:
         (norm, second), (pool,) = self._norms, self._pool
@@ -99,6 +97,36 @@ class FusedNorm(nn.Module):
             pool or "",
         ]
         return ", ".join(str(part) for part in parts if part)
+
+
+class FusedPool(nn.Module):
+    """A max-pool of small square windows whose backward adds in a fixed order, on CUDA.
+
+    Args:
+        pool: Whose sizes are single numbers.
+
+    Shape: as the pool's.
+    """
+
+    def __init__(self, pool: nn.MaxPool2d) -> None:
+        super().__init__()
+        self._pool = (pool,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _pooled(*self._pool, x)
+
+    def extra_repr(self) -> str:
+        return str(*self._pool)
+
+
+def _pooled(pool: nn.MaxPool2d, x: Tensor) -> Tensor:
+    if not x.is_cuda or x.dtype not in _DTYPES:
+        y: Tensor = pool(x)
+        return y
+    from renaissance.nn.fused_norm import Window
+    from renaissance.nn.fused_pool import max_pool
+
+    return max_pool(x, Window.of(pool))
 
 
 class FusedConvolution(nn.Module):

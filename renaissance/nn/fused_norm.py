@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -159,7 +160,7 @@ def _pool(
     """The pooled output, which place of its window each element comes from, and what x is there."""
     n, c, h, w = x.shape
     shape = (n, c, window.after(h), window.after(w))
-    y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    y = room(x, shape)
     sizes = Sizes.of(y)
     grid, across = sizes.whole(WINDOWS)
     chosen = torch.empty_like(y, dtype=torch.uint8) if keep else x.new_empty(1, dtype=torch.uint8)
@@ -176,6 +177,13 @@ def _pool(
 def channels_last(x: Tensor) -> Tensor:
     """The tensor in channels-last order; a copy where it is in another."""
     return x.contiguous(memory_format=torch.channels_last)
+
+
+def room(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """A new channels-last tensor of another shape, of the dtype and on the device of `x`."""
+    return torch.empty(
+        tuple(shape), dtype=x.dtype, device=x.device, memory_format=torch.channels_last
+    )
 
 
 class _FusedNorm(torch.autograd.Function):

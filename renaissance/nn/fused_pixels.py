@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from renaissance.nn.fused_kernels import kernel, tile
-from renaissance.nn.fused_norm import Sizes, Tiles, Window, channels_last
+from renaissance.nn.fused_norm import Sizes, Tiles, Window, channels_last, room
 
 PIXELS = Tiles(64, 64, warps=4)
 
@@ -99,8 +99,7 @@ def patches(x: Tensor, window: Window) -> Tensor:
     frame = (n, c, h + 2 * window.padding, w + 2 * window.padding)
     wide = -(-(window.side**2) * c // 8) * 8
     shape = (n, wide, window.after(h), window.after(w))
-    like: Any = {"dtype": x.dtype, "device": x.device, "memory_format": torch.channels_last}
-    inner, y = torch.empty(frame, **like), torch.empty(shape, **like)
+    inner, y = room(x, frame), room(x, shape)
     _framed[(n * frame[2],)](
         x, inner, h, w, PAD=window.padding, CHANNELS=c,
         BLOCK=triton.next_power_of_2(frame[3] * c), num_warps=4,
@@ -120,7 +119,7 @@ class _Every(torch.autograd.Function):
         n, c, h, w = ctx.shape = x.shape
         ctx.stride = stride
         shape = (n, c, -(-h // stride), -(-w // stride))
-        y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+        y = room(x, shape)
         _launch(_every, x, y, Sizes.of(y), Sizes.of(x), Sizes.of(y), stride)
         return y
 
@@ -128,9 +127,7 @@ class _Every(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         g = channels_last(g)
-        gx = torch.empty(
-            ctx.shape, dtype=g.dtype, device=g.device, memory_format=torch.channels_last
-        )
+        gx = room(g, ctx.shape)
         _launch(_apart, g, gx, Sizes.of(gx), Sizes.of(gx), Sizes.of(g), ctx.stride)
         return gx, None
 

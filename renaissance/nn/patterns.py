@@ -20,17 +20,19 @@ from torch.fx.node import Node
 
 from renaissance.nn.beside import Beside
 from renaissance.nn.dropout import Dropout
-from renaissance.nn.fused_layers import FusedConvolution, FusedMean, FusedNorm
+from renaissance.nn.fused_layers import FusedConvolution, FusedMean, FusedNorm, FusedPool
 from renaissance.nn.fusion import Fusion
-from renaissance.nn.pooling import GlobalMean, GridMean
+from renaissance.nn.pooling import GlobalMax, GlobalMean, GridMean
 from renaissance.nn.tracing import Parts, Refusal, has_hooks, trace
 
-#: What may stand beside fused layers: nothing that passes over large activations once more.
-_MODULES = (nn.Linear, nn.Identity, nn.Flatten, Dropout, FusedMean, GridMean)
+#: What may stand beside fused layers: nothing that passes over large activations once more, but for
+#: an addition that no batch-norm takes along.
+_MODULES = (nn.Linear, nn.Identity, nn.Flatten, Dropout, FusedMean, FusedPool, GlobalMax, GridMean)
 _FUNCTIONS = (torch.flatten, torch.mean, operator.getitem, getattr)
 _METHODS = ("flatten", "mean", "view", "reshape", "size", "squeeze")
 _RELUS = (F.relu, torch.relu, torch.relu_)
 _ADDS = (operator.add, operator.iadd, torch.add)
+_PRODUCTS = (operator.mul, torch.mul)
 _LARGEST_POOL = 3  # every input of a window is read by its threads
 
 
@@ -194,11 +196,27 @@ class _Rewriting:
             return (
                 False  # of what is no tensor: forward may ask what it is, and fx's answer differs
             )
+        if self._is_sum(node) or self._is_scaled(node):
+            return True
         if node.op == "call_function":
             return node.target in _FUNCTIONS
         return node.op in ("placeholder", "output") or (
             node.op == "call_method" and node.target in _METHODS
         )
+
+    def _is_sum(self, node: Node) -> bool:
+        """Whether it adds two values into a third."""
+        is_method = node.op == "call_method" and node.target == "add"
+        is_function = node.op == "call_function" and node.target in (operator.add, torch.add)
+        is_plain = len(node.args) == 2 and not node.kwargs
+        return (is_method or is_function) and is_plain and len(node.all_input_nodes) == 2
+
+    def _is_scaled(self, node: Node) -> bool:
+        """Whether it is a linear layer's output times a number."""
+        sources, is_number = node.all_input_nodes, False
+        if node.op == "call_function" and node.target in _PRODUCTS and not node.kwargs:
+            is_number = any(isinstance(one, (int, float)) for one in node.args)
+        return is_number and len(sources) == 1 and isinstance(self._layer(sources[0]), nn.Linear)
 
     # -- patterns ------------------------------------------------------------------------------
 
@@ -300,6 +318,9 @@ class _Rewriting:
         if side is not None:
             own = FusedMean() if side == 1 else GridMean(side)
             node.target = self._add(f"own_{node.name}", own)
+        pool = self._pool(node)
+        if pool is not None:
+            node.target = self._add(f"own_{node.name}", FusedPool(pool))
         if type(layer) is nn.Conv2d and not has_hooks(layer):
             with self._graph.inserting_before(node):
                 node.replace_all_uses_with(self._convolution(node, layer, is_biased=True))

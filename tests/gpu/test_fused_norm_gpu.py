@@ -9,6 +9,7 @@ import torchvision
 from torch import nn
 
 import renaissance as rn
+from renaissance import models
 from renaissance.nn.fused_layers import FusedNorm
 
 pytestmark = [
@@ -45,6 +46,28 @@ def test_strided_convolutions_of_single_pixels(case, dtype, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     found = norm_cases.sparse_errors(case, dtype, "cuda", channels=64)
     assert max(found.values()) < TOLERANCE[dtype], found
+
+
+@pytest.mark.parametrize("sizes", norm_cases.POOLS, ids=str)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_max_pools_alone_are_torchs(sizes, dtype):
+    found = norm_cases.pool_errors(sizes, dtype, "cuda", (3, 72, 13, 12))
+    assert not any(found.values()), found
+
+
+def test_a_batch_norm_without_relu_and_a_pool_run_in_a_captured_step():
+    """resnet9 and wide_resnet: pools before the batch-norm, additions without a ReLU."""
+    for make, side in ((models.resnet9, 16), (lambda: models.wide_resnet(depth=10, widen=2), 16)):
+        hashes = []
+        for capture in ("auto", "off"):
+            made = rn.Task(make(), seed=5, precision="bf16-mixed").loss(rn.CrossEntropyLoss())
+            made.optimizer(rn.SGD(lr=0.02, momentum=0.9)).data(loader(side), loader(side))
+            made.compile(report="none", capture=capture)
+            assert "batch-norms run together" in made.executor.fused
+            made.fit(epochs=2, verbose=0)
+            hashes.append(made.state_hash())
+            made.close()
+        assert hashes[0] == hashes[1]
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
