@@ -1,20 +1,22 @@
-"""ResNet-18 on CIFAR-10: accuracy and wall clock of `Task.fit` beside plain PyTorch, same recipe.
+"""CIFAR-10: accuracy and wall clock of `Task.fit` beside plain PyTorch, same recipe.
 
-    python benchmarks/bench_cifar10.py --data FOLDER            # about 220 s on an H200, 16 cores
+    python benchmarks/bench_cifar10.py --data FOLDER            # about 160 s on an H200, 16 cores
+    python benchmarks/bench_cifar10.py --data FOLDER --recipe fast        # about 100 s there
     python benchmarks/bench_cifar10.py --data FOLDER --model small --epochs 1 --limit 2000 \
         --peer-workers 1                                        # on a CPU: does it work
 
-FOLDER holds train/CLASS and test/CLASS. The recipe is that of examples/resnet_cifar10.py: SGD with
-Nesterov's momentum, l2 5e-4 on weights alone, label smoothing, cosine after two epochs of warm-up,
-crop, flip, cutout, batch 512, bfloat16, a validation each epoch. The peer is cifar10_peer.py.
+FOLDER holds train/CLASS and test/CLASS. The recipes are those of examples/resnet_cifar10.py and
+fast_cifar10.py: SGD with Nesterov's momentum, l2 5e-4 on weights alone, label smoothing, warm-up,
+crop, flip, cutout, batch 512, bfloat16. The peer is cifar10_peer.py.
 
 Accuracy: mean and deviation over seeds of the last epoch; target: at most 0.3 points below. So that
 several seeds of the peer are affordable, these runs take their batches from the same augmentation
-done for whole batches on the GPU (`--peer-data gpu`), beside the compilation of ours: they are not
-timed. Wall clock: seconds of an epoch from its beginning to the end of its validation, the first
-of each run left out; of the peer a few epochs with torchvision's v2 transforms in 16 workers
-(`--peer-data workers`), eager and with torch.compile, alone on the machine, after ours. Targets: 3
-times ours eager, 1.3 times compiled. Ours keeps the data on the GPU.
+done for whole batches on the GPU (`--peer-data gpu`), all seeds at once: they are not timed. Wall
+clock, alone on the machine: of "resnet18" seconds of an epoch from its beginning to the end of its
+validation, the first of each run left out; of the peer a few epochs with torchvision's v2
+transforms in 16 workers, eager and with torch.compile. Targets: 3 times ours eager, 1.3 times
+compiled. Of "fast" seconds of a whole training with one test at its end, after compile; the peer's
+data are on the GPU too. Ours keeps the data on the GPU.
 """
 
 import argparse
@@ -31,11 +33,11 @@ from side_by_side import summary, table, write
 
 import renaissance as rn
 from renaissance.datasets import ImageFolder
-from renaissance.models import resnet18
+from renaissance.models import resnet9, resnet18
 
 OURS = "renaissance, Task.fit"
 EAGER, COMPILED = "PyTorch eager, v2 in workers", "PyTorch torch.compile, v2 in workers"
-ON_GPU = "PyTorch, augmentation on the GPU"
+ON_GPU = "PyTorch eager, augmentation on the GPU"
 POINTS, TIMES = 0.3, {EAGER: 3.0, COMPILED: 1.3}
 
 
@@ -61,7 +63,8 @@ def loader(options, split):
         settings = {
             "batch_size": cifar10_peer.BATCH, "shuffle": True, "drop_last": True,
             "transforms": [
-                rn.RandomCrop(32, padding=4), rn.RandomHorizontalFlip(), normalize, rn.Cutout(8)
+                rn.RandomCrop(32, padding=4, padding_mode=recipe_of(options).borders),
+                rn.RandomHorizontalFlip(), normalize, rn.Cutout(8),
             ],
         }  # fmt: skip
     else:
@@ -73,34 +76,60 @@ def loader(options, split):
     return rn.Loader.from_arrays(x[::every], y[::every], num_classes=10, **settings)
 
 
+def recipe_of(options):
+    return cifar10_peer.RECIPES[options.recipe]
+
+
+def network(options):
+    """Ours, of the recipe's layers; for a trial the peer's small one."""
+    if options.model == "small":
+        return cifar10_peer.small()
+    return resnet9(10) if options.recipe == "fast" else resnet18(num_classes=10, stem="cifar")
+
+
 def compiled_task(options):
     """Ours, and how it runs."""
-    is_small = options.model == "small"
-    model = cifar10_peer.small() if is_small else resnet18(num_classes=10, stem="cifar")
+    recipe = recipe_of(options)
     precision = "bf16-mixed" if torch.cuda.is_available() else "32-true"
-    task = rn.Task(model, name="resnet-cifar10", seed=1, precision=precision)
-    task.loss(rn.CrossEntropyLoss(label_smoothing=0.1))
+    task = rn.Task(network(options), name="cifar10", seed=1, precision=precision)
+    task.loss(rn.CrossEntropyLoss(label_smoothing=recipe.smoothing))
     task.optimizer(rn.SGD(momentum=0.9).nesterov().l2(5e-4))
-    task.scheduler(rn.CosineAnnealingLR(base_lr=0.2).warmup(2, unit="epoch"))
+    falling = rn.CosineAnnealingLR(base_lr=recipe.rate)
+    if recipe.is_linear:
+        falling = rn.PolynomialLR(base_lr=recipe.rate, power=1)
+    task.scheduler(falling.warmup(recipe.warm_up, unit="epoch"))
+    if recipe.average:
+        task.ema(recipe.average, warmup=True)
     task.data(loader(options, "train"), loader(options, "test"))
     return task.compile(report="none", fuse=options.fuse)
 
 
-def train_ours(task, epochs, seeds):
-    """(accuracy of the last epoch by seed, seconds of all epochs but first ones)."""
+def train_ours(task, options):
+    """(accuracy of the last epoch by seed, seconds).
+
+    Seconds are of all epochs but first ones, or, for the fast recipe, of each whole training.
+    """
     accuracies, seconds = [], []
-    for seed in range(1, seeds + 1):
+    is_fast = options.recipe == "fast"
+    for seed in range(1, options.seeds + 1):
         task.reset(seed)
-        watch = Stopwatch()
-        history = task.fit(epochs=epochs, verbose=0, callbacks=[watch], checkpoint=None)
+        watch, start = Stopwatch(), time.perf_counter()
+        history = task.fit(
+            epochs=options.epochs, verbose=0, callbacks=[watch], checkpoint=None,
+            validation_freq=options.epochs if is_fast else 1,
+        )  # fmt: skip
+        whole = time.perf_counter() - start
         accuracies.append(history.history["val_accuracy"][-1])
-        seconds += watch.seconds[1:] or watch.seconds
+        seconds += [whole] if is_fast else watch.seconds[1:] or watch.seconds
     return accuracies, seconds
 
 
 def peer(options, **more):
     """A process of cifar10_peer.py."""
-    arguments = {"data": options.data, "model": options.model, "epochs": options.epochs, **more}
+    arguments = {
+        "data": options.data, "recipe": options.recipe, "model": options.model,
+        "epochs": options.epochs, "limit": options.limit, **more,
+    }  # fmt: skip
     command = [sys.executable, str(pathlib.Path(cifar10_peer.__file__))]
     for name, given in arguments.items():
         if given is not None:
@@ -142,8 +171,8 @@ def accuracy_rows(ours, theirs):
     return rows
 
 
-def time_rows(found):
-    """Seconds an epoch end to end, and times ours."""
+def time_rows(found, what):
+    """Seconds of `what` end to end, and times ours."""
     base = summary(found[OURS])["median"]
     rows = []
     for name, samples in found.items():
@@ -152,8 +181,8 @@ def time_rows(found):
         verdict = "" if target is None else f">= {target}: "
         verdict += "" if target is None else ("met" if times >= target else "missed")
         rows.append(
-            {"subject": name, "s an epoch": s["median"], "low": s["low"], "high": s["high"],
-             "epochs": s["n"], "times ours": times, "target": verdict}
+            {"subject": name, f"s a {what}": s["median"], "low": s["low"], "high": s["high"],
+             "n": s["n"], "times ours": times, "target": verdict}
         )  # fmt: skip
     return rows
 
@@ -163,57 +192,79 @@ def arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", required=True, help="folder with train/CLASS and test/CLASS")
-    parser.add_argument("--model", choices=cifar10_peer.MODELS, default="resnet18")
-    parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--seeds", type=int, default=3, help="of ours")
+    parser.add_argument("--recipe", choices=cifar10_peer.RECIPES, default="resnet18")
+    parser.add_argument("--model", choices=["small"], help="in a trial")
+    parser.add_argument("--epochs", type=int, help="by default the recipe's")
+    parser.add_argument("--seeds", type=int, help="of ours; by default 3, of fast 5")
     parser.add_argument("--peer-seeds", type=int, default=3, help="0 leaves these runs out")
     parser.add_argument("--peer-epochs-timed", type=int, default=3, help="0 leaves these runs out")
     parser.add_argument("--peer-workers", type=int, default=16)
     parser.add_argument("--fuse", choices=["auto", "off"], default="auto")
     parser.add_argument("--limit", type=int, help="pictures of a split, for a trial")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.epochs = options.epochs or recipe_of(options).epochs
+    options.seeds = options.seeds or (5 if options.recipe == "fast" else 3)
+    return options
+
+
+def peer_accuracies(options):
+    """Of the last epoch, by seed; a process each, all at once."""
+    seeds = range(1, options.peer_seeds + 1)
+    more = {"peer_data": "gpu", "tests": "last"}
+    running = [peer(options, seeds=[seed], **more) for seed in seeds]
+    try:
+        return [run["accuracies"][-1] for process in running for run in answer(process, 200)]
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+
+
+def peer_seconds(options):
+    """Name -> seconds, of an epoch or, for the fast recipe, of a training."""
+    if options.recipe == "fast":
+        runs = answer(peer(options, peer_data="gpu", tests="last"), 120)
+        yield ON_GPU, [sum(run["seconds"]) for run in runs]
+        return
+    until = 1 + options.peer_epochs_timed
+    for name, mode in ((EAGER, "eager"), (COMPILED, "compile")):
+        more = {"modes": [mode], "workers": options.peer_workers, "until": until}
+        runs = answer(peer(options, **more | {"epochs": max(options.epochs, until)}), 120)
+        yield name, runs[0]["seconds"][1:] if runs else []
 
 
 def main():
     options = arguments()
-    beside = None
-    if options.peer_seeds:
-        more = {"seeds": options.peer_seeds, "peer_data": "gpu", "limit": options.limit}
-        beside = peer(options, **more)
+    last = peer_accuracies(options)
     start = time.perf_counter()
-    try:
-        task = compiled_task(options)
-        print(f"{task.executor.describe()}, compiled in {time.perf_counter() - start:.0f} s")
-        theirs = [] if beside is None else answer(beside, 200)
-    finally:
-        if beside is not None and beside.poll() is None:
-            beside.kill()
-    last = [run["accuracies"][-1] for run in theirs]
-
+    task = compiled_task(options)
+    print(f"{task.executor.describe()}, compiled in {time.perf_counter() - start:.0f} s")
     start = time.perf_counter()
-    accuracies, seconds = train_ours(task, options.epochs, options.seeds)
+    accuracies, seconds = train_ours(task, options)
     print(f"{options.seeds} seeds of ours in {time.perf_counter() - start:.0f} s")
     task.close()
     results = {"accuracy": accuracy_rows(accuracies, last), "accuracies": [accuracies, last]}
     found = {OURS: seconds}
     keep(options, found, results)
-    for name, mode in ((EAGER, "eager"), (COMPILED, "compile")):
-        if options.peer_epochs_timed:
-            until = 1 + options.peer_epochs_timed
-            more = {"epochs": max(options.epochs, until), "until": until, "limit": options.limit}
-            timed = answer(peer(options, modes=[mode], workers=options.peer_workers, **more), 120)
-            if timed:
-                found[name] = timed[0]["seconds"][1:]
+    if options.peer_epochs_timed:
+        for name, samples in peer_seconds(options):
+            if samples:
+                found[name] = samples
                 keep(options, found, results)
     table(results["accuracy"])
-    table(time_rows(found))
+    table(time_rows(found, what_of(options)))
+
+
+def what_of(options):
+    return "training" if options.recipe == "fast" else "epoch"
 
 
 def keep(options, found, results):
     """Write what there is so far; trials on a CPU are not kept."""
     if torch.cuda.is_available():
-        recipe = {"model": options.model, "epochs": options.epochs, "batch": cifar10_peer.BATCH}
-        write("cifar10", time_rows(found), **recipe, **results)
+        recipe = {"recipe": options.recipe, "epochs": options.epochs, "batch": cifar10_peer.BATCH}
+        name = "cifar10_fast" if options.recipe == "fast" else "cifar10"
+        write(name, time_rows(found, what_of(options)), **recipe, **results)
 
 
 if __name__ == "__main__":

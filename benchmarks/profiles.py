@@ -12,6 +12,7 @@ CLASSES = tuple(
         ("optimizer", r"^(update_|scalars$|gather$|check_range|squares_of|trust_|average_|restore_)"
                       r"|^(copy_range|commit_tally)|multi_tensor|fusedsgd|fused_sgd"),
         ("data", r"^(augment_batch|load_input|advance)"),
+        ("pixels put in order", r"^_(framed|patches|every|apart)$"),
         ("pooling", r"pool"),
         ("reduction", r"^triton_(red|per|split)|reduce_kernel|softmax|nll_loss"),
         ("batch-norm, pointwise", r"^triton_poi|bn_fw|bn_bw|\bbatch_norm|elementwise"),

@@ -25,13 +25,13 @@ import torch
 from torch import nn
 
 from renaissance import kernels
-from renaissance.data.batch import Batch
+from renaissance.data.batch import Batch, own
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
 from renaissance.inputs import SLOTS, STREAMS, InputSlots, LateNumber, RateFeed, Staged
 from renaissance.memory import Memory
 from renaissance.residence import Place, Residence
-from renaissance.step import Passes, StepExecutor, own
+from renaissance.step import Passes, StepExecutor
 from renaissance.update import Updater
 
 logger = logging.getLogger("renaissance")

@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from renaissance.data.batch import Batch, on_host
+from renaissance.data.batch import Batch, as_tensor_tree, own, to_device
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
 from renaissance.inputs import copied_in_time, queued
@@ -380,28 +380,3 @@ class StepExecutor:
     def forget_mode(self) -> None:
         """The module's mode may have been changed from outside: set it again at the next step."""
         self._training = None
-
-
-def own(batch: Batch) -> Batch:
-    """A batch in memory of its own."""
-    y = None if batch.y is None else batch.y.clone()
-    return Batch(batch.x.clone(), y, batch.ids.copy())
-
-
-def to_device(x: Any, device: torch.device) -> Any:
-    """A tensor, or a container of tensors, on the device."""
-    if isinstance(x, Mapping):
-        return {key: to_device(value, device) for key, value in x.items()}
-    if isinstance(x, (tuple, list)):
-        return type(x)(to_device(value, device) for value in x)
-    return x.to(device, non_blocking=True)
-
-
-def as_tensor_tree(x: Any) -> Any:
-    """Arrays as tensors, inside containers too; float64 becomes float32."""
-    if isinstance(x, Mapping):
-        return {key: as_tensor_tree(value) for key, value in x.items()}
-    if isinstance(x, (tuple, list)) and x and not isinstance(x[0], (int, float)):
-        return type(x)(as_tensor_tree(value) for value in x)
-    tensor = on_host(x)
-    return tensor.float() if tensor.dtype == torch.float64 else tensor

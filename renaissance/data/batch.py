@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,3 +55,28 @@ def _numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
     if tensor.dtype in (torch.bfloat16, torch.float16):
         tensor = tensor.float()
     return np.array(tensor.contiguous().numpy())
+
+
+def own(batch: Batch) -> Batch:
+    """A batch in memory of its own."""
+    y = None if batch.y is None else batch.y.clone()
+    return Batch(batch.x.clone(), y, batch.ids.copy())
+
+
+def to_device(x: Any, device: torch.device) -> Any:
+    """A tensor, or a container of tensors, on the device."""
+    if isinstance(x, Mapping):
+        return {key: to_device(value, device) for key, value in x.items()}
+    if isinstance(x, (tuple, list)):
+        return type(x)(to_device(value, device) for value in x)
+    return x.to(device, non_blocking=True)
+
+
+def as_tensor_tree(x: Any) -> Any:
+    """Arrays as tensors, inside containers too; float64 becomes float32."""
+    if isinstance(x, Mapping):
+        return {key: as_tensor_tree(value) for key, value in x.items()}
+    if isinstance(x, (tuple, list)) and x and not isinstance(x[0], (int, float)):
+        return type(x)(as_tensor_tree(value) for value in x)
+    tensor = on_host(x)
+    return tensor.float() if tensor.dtype == torch.float64 else tensor

@@ -9,6 +9,7 @@ those of one stream, for no sum is split or ordered otherwise.
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,11 +32,16 @@ class Form(NamedTuple):
     groups: int
 
 
+@functools.cache
+def _side(device: int) -> torch.cuda.Stream:
+    """The one stream of all weight gradients: cuBLAS keeps a workspace for each it runs on."""
+    return torch.cuda.Stream(device)
+
+
 class Beside:
     """A stream beside the current one, and what its work reads."""
 
     def __init__(self) -> None:
-        self._stream: torch.cuda.Stream | None = None
         self._under_way: collections.deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]] = (
             collections.deque()
         )
@@ -48,12 +54,11 @@ class Beside:
             read: What they read; kept until they are done.
         """
         current = torch.cuda.current_stream()
-        if self._stream is None:
-            self._stream = torch.cuda.Stream()
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
+        side = _side(torch.cuda.current_device())
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
             found = work()
-        self._under_way.append((self._stream.record_event(), read))
+        self._under_way.append((side.record_event(), read))
         while len(self._under_way) > LAG:
             current.wait_event(self._under_way[0][0])  # what it has read may be written from now on
             self._under_way.popleft()
@@ -61,8 +66,8 @@ class Beside:
 
     def join(self) -> None:
         """Let the current stream wait for all that was started."""
-        if self._under_way and self._stream is not None:
-            torch.cuda.current_stream().wait_stream(self._stream)
+        if self._under_way:
+            torch.cuda.current_stream().wait_event(self._under_way[-1][0])
         self._under_way.clear()
 
 
