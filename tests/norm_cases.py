@@ -150,22 +150,25 @@ POOLS = [(2, 2, 0), (3, 2, 1), (3, 1, 1), (1, 2, 0)]
 
 
 def pool_errors(sizes, dtype, device, shape=(2, 16, 7, 6)):
-    """Of a max-pool of small whole numbers, many of them equal, and infinite: all differences."""
+    """Of a max-pool of small whole numbers, many of them equal, and infinite: all differences.
+
+    From torch's on the CPU: on CUDA it lets gradients go astray where a whole window is -inf.
+    """
     x = pictures(shape, dtype, device, 13).mul(3).round()
     x[0, 0] = -torch.inf
     x[1, 1, 2, 3] = torch.inf
     x.requires_grad_()
-    xd = x.detach().double().requires_grad_()
+    xd = x.detach().cpu().double().requires_grad_()
     expected = F.max_pool2d(xd, *sizes)
     found = max_pool(x, fused.Window(*sizes))
-    g = pictures(expected.shape, dtype, device, 14).mul(8).round()
+    g = pictures(expected.shape, dtype, device, 14).mul(4).round()
     (got,) = torch.autograd.grad(found, x, g)
-    (want,) = torch.autograd.grad(expected, xd, g.double())
+    (want,) = torch.autograd.grad(expected, xd, g.cpu().double())
     with torch.no_grad():
         is_same = torch.equal(max_pool(x, fused.Window(*sizes)), found)
     return {
-        "output": float((found.double() != expected).sum()),
-        "input": float((got.double() != want).sum()),
+        "output": float((found.cpu().double() != expected).sum()),
+        "input": float((got.cpu().double() != want).sum()),
         "without gradients": float(not is_same),
     }
 
