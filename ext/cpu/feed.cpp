@@ -176,7 +176,8 @@ i64 Feed::run_item(const Item& item, Workbench& bench) {
   const i64 count = item.end - item.begin;
   i64* ids = s.ids.data() + item.begin;
   s.order->fill({s.part.first + item.begin, count}, ids);
-  if (program_) bench.foresight.draw(program_->streams(), options_.augment_key, s.epoch, ids, count);
+  if (program_)
+    bench.foresight.draw(program_->streams(), options_.augment_key, s.epoch, ids, count);
   i64 done = 0;
   for (i64 k = 0; k < count; ++k) {
     if (k + 1 < count) look_ahead(ids[k + 1], bench);

@@ -110,7 +110,8 @@ class Feed {
                    const void* label, Workbench& bench);
   void fail(const Errand& errand, const std::string& text, Workbench& bench);
 
-  // Ends the course and takes back all that was ordered and not begun; slots are ready when what was begun has ended.
+  // Ends the course and takes back all that was ordered and not begun; slots are ready when what
+  // was begun has ended.
   void cancel();
   // Stops the threads after the items they are at. Idempotent.
   void close();

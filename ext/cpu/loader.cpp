@@ -214,7 +214,8 @@ void bind_loader(py::module_& m) {
       .value("FOREIGN", Feed::Status::FOREIGN);
   feed.def(py::init(&make_feed), py::kw_only(), py::arg("source"), py::arg("program"),
            py::arg("ring"), py::arg("slots"), py::arg("workers"), py::arg("on_error"),
-           py::arg("batches"), py::arg("batch"), py::arg("sample_bytes"), py::arg("label_bytes"), py::arg("labels"),
+           py::arg("batches"), py::arg("batch"), py::arg("sample_bytes"), py::arg("label_bytes"),
+           py::arg("labels"),
            py::arg("augment_key"), py::arg("replace_key"), py::arg("output"),
            py::arg("mix") = py::none(), py::keep_alive<1, 3>())
       .def("begin", &begin, py::arg("order"), py::arg("following"), py::arg("epoch"),
