@@ -68,6 +68,8 @@ def variants_of(samples: int, batch_size: int, accumulate: int, drop_last: bool)
 class CapturedExecutor(StepExecutor):
     """Runs each step as one graph; see the module's text."""
 
+    is_captured = True
+
     def __init__(
         self, passes: Passes, memory: Memory, updater: Updater, parameters: Sequence[nn.Parameter]
     ) -> None:

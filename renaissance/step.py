@@ -131,9 +131,11 @@ class StepExecutor:
         parameters: Trainable parameters in the plan's order.
 
     Attributes:
+        is_captured: Whether a step is a graph.
         frozen_norms: Batch-norms that stay in evaluation mode while the rest trains.
     """
 
+    is_captured = False
     frozen_norms: Sequence[nn.Module] = ()
 
     def __init__(

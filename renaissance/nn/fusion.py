@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from renaissance.nn.beside import Beside
     from renaissance.nn.fused_linear import Landing
 
 Forward = Callable[[Tensor], Tensor]
@@ -29,13 +30,13 @@ class Fusion:
         forward: The module's function, in whatever mode it is, over its own parameters.
         last: The layer whose output is the network's, if it is a linear one.
         text: For the report.
-        join: Lets the current stream wait for what backward has started beside it.
+        beside: Where backward makes gradients beside the rest, if it does.
     """
 
     forward: Forward
     last: nn.Linear | None
     text: str
-    join: Callable[[], None] | None = None
+    beside: Beside | None = None
 
 
 class Perceptron:

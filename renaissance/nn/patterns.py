@@ -64,7 +64,7 @@ def fuse(module: nn.Module) -> Fusion | str:
         return result
 
     text = f"{len(rewriting.fused)} batch-norms run together with what follows them"
-    return Fusion(forward, rewriting.last(), text, beside.join)
+    return Fusion(forward, rewriting.last(), text, beside)
 
 
 @dataclasses.dataclass
