@@ -29,10 +29,11 @@ import yaml
 from renaissance.ema import Clip, Ema
 from renaissance.factories import Call, IsPath, as_data
 from renaissance.frozen import Frozen, freeze
+from renaissance.hints import OneOf
 from renaissance.init import Initializer
 from renaissance.kinds import REGISTRY, Registry
 from renaissance.metrics import resolve_metrics
-from renaissance.reader import BROKEN, OneOf, Reader
+from renaissance.reader import BROKEN, Reader
 from renaissance.schedules import resolve_lr
 from renaissance.settings import SettingsModel
 from renaissance.task import Task

@@ -13,8 +13,8 @@ from pydantic_core import PydanticUndefined
 
 from renaissance.config import Experiment
 from renaissance.factories import IsPath, as_data, is_value
+from renaissance.hints import OneOf, alternatives, hint_of, value_hint
 from renaissance.kinds import REGISTRY, Registry
-from renaissance.reader import OneOf, alternatives, hint_of, value_hint
 from renaissance.settings import SettingsModel, Value
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -58,7 +58,7 @@ ROWS = [
         "standing",
     ],
     ["task"],
-    ["config reader kinds factories schema"],
+    ["config reader hints kinds factories schema"],
     ["runfolder", "planning", "proof", "lrfinder", "templates"],
     ["cli cli_arguments cli_train cli_predict cli_inspect"],
 ]
