@@ -9,6 +9,7 @@ from torch import nn
 
 if TYPE_CHECKING:
     from renaissance.build import Built
+    from renaissance.operations import RangeOp
     from renaissance.task import Task
 
 
@@ -49,7 +50,7 @@ def _summary(task: Task, built: Built) -> str:
         f"  memory      {human_bytes(plan.total_bytes)} in all: {regions}",
         f"  groups      {_groups(built)}",
         f"  step        {built.executor.describe()}; "
-        f"{len(built.updater.ops)} range operations a step",
+        f"{len(operations_of(built))} range operations a step",
         f"  optimizer   {recipe.optimizer!r}",
         f"  schedule    {recipe.schedule()!r}",
         f"  weights     {_weights(task, built)}",
@@ -112,8 +113,14 @@ def notes(task: Task, built: Built) -> list[str]:
     return found
 
 
+def operations_of(built: Built) -> list[RangeOp]:
+    """Those that a step runs: a backward that puts gradients into G itself leaves out the gather."""
+    lands = built.executor.passes.landing is not None
+    return [op for op in built.updater.ops if not (lands and op.kernel == "gather")]
+
+
 def _graph(built: Built) -> str:
-    rows = [f"{i:3}  {op}" for i, op in enumerate(built.updater.ops)]
+    rows = [f"{i:3}  {op}" for i, op in enumerate(operations_of(built))]
     return "range operations of a step, in order\n" + "\n".join(rows)
 
 

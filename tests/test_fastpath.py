@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import renaissance as rn
+from renaissance.describe import compile_report, operations_of
 from renaissance.fastpath import choose_passes
 
 PICTURES = torch.randint(0, 256, (24, 8, 8, 3), generator=torch.Generator().manual_seed(1))
@@ -46,6 +47,16 @@ def test_off_is_off_and_a_reason_is_told():
                                nn.Linear(288, 3)))  # fmt: skip
     choose_passes(other.executor, other, fuse="auto", compile_model="off")
     assert other.executor.fused.startswith("not fused: Tanh") and other.executor.how == "plain"
+
+
+def test_a_backward_that_fills_g_itself_has_no_gather_in_the_report():
+    task = made()
+    names = [op.name for op in operations_of(task.require())]
+    assert "RANGE_GATHER" in names and "RANGE_GATHER" in compile_report(task, "graph")
+    task.executor.passes.landing = object()
+    names.remove("RANGE_GATHER")
+    assert [op.name for op in operations_of(task.require())] == names
+    assert "RANGE_GATHER" not in compile_report(task, "graph")
 
 
 def test_plain_passes_after_fused_ones_bring_gradients_the_plain_way():
