@@ -114,7 +114,7 @@ def notes(task: Task, built: Built) -> list[str]:
 
 
 def operations_of(built: Built) -> list[RangeOp]:
-    """Those that a step runs: a backward that puts gradients into G itself leaves out the gather."""
+    """Those that a step runs: no gather behind a backward that puts gradients into G itself."""
     lands = built.executor.passes.landing is not None
     return [op for op in built.updater.ops if not (lands and op.kernel == "gather")]
 
