@@ -225,8 +225,7 @@ void Canvas::color(const ColorStep& step) {
 }
 
 bool Canvas::is_settled() const {
-  return planes_ && sampling_ == Sampling::none && !colors_ && !normalize_ && !erasures_ &&
-         y_.is_untouched() && x_.is_untouched();
+  return has_plain_planes() && !colors_ && !normalize_ && !erasures_;
 }
 
 float* Canvas::floats(double* gray_total) {

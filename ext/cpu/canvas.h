@@ -134,8 +134,13 @@ class alignas(64) Canvas {
     if (sampling_ != Sampling::none || colors_ || normalize_ || erasures_) floats();
   }
   bool is_settled() const;
+  // Whether rows of `planes_` are what colour works on.
+  bool has_plain_planes() const {
+    return planes_ && sampling_ == Sampling::none && y_.is_untouched() && x_.is_untouched();
+  }
   void note_fill(int operation);
   void start(Pass& pass) const;
+  void join_colors(Pass& pass, bool counts_gray);
   void start_plain(Pass& pass) const;
   void start_affine(Pass& pass) const;
   void start_resize(Pass& pass) const;

@@ -1,6 +1,8 @@
 // The portable colour kernels: what the AVX2 ones must equal bit for bit.
 #include "color_rows.h"
 
+#include <cstring>
+
 #include "rows.h"
 
 namespace rn {
@@ -32,7 +34,7 @@ void to_gray(float* const* p, int count) {
   }
 }
 
-void apply(const ColorStep& step, float* const* planes, int channels, int count) {
+void apply_one(const ColorStep& step, float* const* planes, int channels, int count) {
   const float factor = step.factor, rest = 1.0f - factor, other = step.other;
   switch (step.kind) {
     case COLOR_BRIGHTNESS:
@@ -55,7 +57,17 @@ void apply(const ColorStep& step, float* const* planes, int channels, int count)
       return each(planes, channels, count, [&](float x, int c) {
         return step.table[c * 256 + static_cast<int>(round_even(in_levels(x)))];
       });
+    case COLOR_SCALE:
+      return each(planes, channels, count,
+                  [&](float x, int c) { return x * step.gain[c] + step.low[c]; });
   }
+}
+
+void apply(const ColorStep* step, int steps, const float* const* from, float* const* to,
+           int channels, int count) {
+  for (int c = 0; c < channels; ++c)
+    if (from[c] != to[c]) std::memcpy(to[c], from[c], sizeof(float) * count);
+  for (int k = 0; k < steps; ++k) apply_one(step[k], to, channels, count);
 }
 
 float gray_sum(const float* const* planes, int channels, int count) {

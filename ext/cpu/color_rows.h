@@ -1,4 +1,4 @@
-// Colour operations over one row of float32 planes, in place; portable and AVX2, equal bits.
+// Colour operations over one row of float32 planes; portable and AVX2, equal bits.
 #pragma once
 #include "renaissance/color.h"
 
@@ -14,6 +14,7 @@ enum ColorKind : i32 {
   COLOR_POSTERIZE,  // mask
   COLOR_SOLARIZE,   // factor: the threshold
   COLOR_TABLE,      // table[c * 256 + level]: equalize
+  COLOR_SCALE,      // x * gain[c] + low[c]: normalisation, always the last
 };
 
 struct ColorStep {
@@ -25,7 +26,9 @@ struct ColorStep {
 };
 
 struct ColorKernels {
-  void (*apply)(const ColorStep& step, float* const* planes, int channels, int count);
+  // `steps` steps in order, a pixel through all of them at once; `from` may be `to`.
+  void (*apply)(const ColorStep* step, int steps, const float* const* from, float* const* to,
+                int channels, int count);
   // Sum of the row's gray levels: lane i mod 8 adds up in order, lanes fold by halves.
   float (*gray_sum)(const float* const* planes, int channels, int count);
   // Widens [*low, *high] by the values of one plane.

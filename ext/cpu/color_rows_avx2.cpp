@@ -1,5 +1,6 @@
 // The colour kernels for AVX2: eight pixels at a time, the operations of color.h in their order.
-// What is left of a row (in place, so groups may not overlap) is done by the portable kernels.
+// A group stays in registers through all steps. What is left of a row (in place, so groups may not
+// overlap), and rows with a step that is not written for AVX2, are done by the portable kernels.
 #include "color_rows.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -12,10 +13,26 @@ namespace {
 
 RN_AVX2 inline __m256 all(float x) { return _mm256_set1_ps(x); }
 
+// Positive floats are ordered as the integers of the same bits, and negative ones are below them as
+// these are: where one of two values is not negative, minima and maxima of integers give the same
+// bits, and more of the processor's units make them.
+RN_AVX2 inline __m256 least(__m256 a, __m256 b) {
+  return _mm256_castsi256_ps(_mm256_min_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+}
+
+RN_AVX2 inline __m256 not_negative(__m256 x) {
+  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(x), _mm256_setzero_si256()));
+}
+
+// x - 6 from 6 on: as unsigned integers negative floats are above the others.
+RN_AVX2 inline __m256 below_six(__m256 x) {
+  const __m256i less = _mm256_castps_si256(_mm256_sub_ps(x, all(6.0f)));
+  return _mm256_castsi256_ps(_mm256_min_epu32(_mm256_castps_si256(x), less));
+}
+
 // As in the portable text, the constant where both are equal.
 RN_AVX2 inline __m256 in_levels8(__m256 x) {
-  x = _mm256_max_ps(x, _mm256_setzero_ps());
-  return _mm256_min_ps(x, all(TOP_LEVEL));
+  return least(_mm256_max_ps(x, _mm256_setzero_ps()), all(TOP_LEVEL));
 }
 
 RN_AVX2 inline __m256 blended8(__m256 x, __m256 other, __m256 factor, __m256 rest) {
@@ -28,87 +45,148 @@ RN_AVX2 inline __m256 gray8(__m256 r, __m256 g, __m256 b) {
 }
 
 RN_AVX2 inline __m256 hue_channel8(float n, __m256 h6, __m256 v, __m256 c) {
-  __m256 k = _mm256_add_ps(all(n), h6);
-  const __m256 around = _mm256_cmp_ps(k, all(6.0f), _CMP_GE_OQ);
-  k = _mm256_sub_ps(k, _mm256_and_ps(around, all(6.0f)));
-  __m256 part = _mm256_min_ps(k, _mm256_sub_ps(all(4.0f), k));
-  part = _mm256_max_ps(_mm256_min_ps(part, all(1.0f)), _mm256_setzero_ps());
+  const __m256 k = below_six(_mm256_add_ps(all(n), h6));
+  const __m256 part = not_negative(least(least(k, _mm256_sub_ps(all(4.0f), k)), all(1.0f)));
   return _mm256_sub_ps(v, _mm256_mul_ps(c, part));
 }
 
-RN_AVX2 void turn_hues(float sixths, float* const* p, int count) {
+// Eight pixels.
+struct Eight {
+  __m256 r, g, b;
+};
+
+RN_AVX2 inline Eight hue_turned(float sixths, const Eight& x) {
   const __m256 six = all(6.0f), zero = _mm256_setzero_ps();
-  for (int i = 0; i < count; i += 8) {
-    const __m256 r = _mm256_loadu_ps(p[0] + i), g = _mm256_loadu_ps(p[1] + i);
-    const __m256 b = _mm256_loadu_ps(p[2] + i);
-    const __m256 v = _mm256_max_ps(_mm256_max_ps(r, g), b);
-    const __m256 chroma = _mm256_sub_ps(v, _mm256_min_ps(_mm256_min_ps(r, g), b));
-    const __m256 flat = _mm256_cmp_ps(chroma, zero, _CMP_EQ_OQ);
-    const __m256 inverse = _mm256_div_ps(all(1.0f), _mm256_blendv_ps(chroma, all(1.0f), flat));
-    __m256 h = _mm256_add_ps(_mm256_mul_ps(_mm256_sub_ps(r, g), inverse), all(4.0f));
-    const __m256 hg = _mm256_add_ps(_mm256_mul_ps(_mm256_sub_ps(b, r), inverse), all(2.0f));
-    const __m256 hr = _mm256_mul_ps(_mm256_sub_ps(g, b), inverse);
-    h = _mm256_blendv_ps(h, hg, _mm256_cmp_ps(v, g, _CMP_EQ_OQ));
-    h = _mm256_blendv_ps(h, hr, _mm256_cmp_ps(v, r, _CMP_EQ_OQ));
-    h = _mm256_add_ps(h, all(sixths));
-    h = _mm256_blendv_ps(h, _mm256_add_ps(h, six), _mm256_cmp_ps(h, zero, _CMP_LT_OQ));
-    h = _mm256_sub_ps(h, _mm256_and_ps(_mm256_cmp_ps(h, six, _CMP_GE_OQ), six));
-    _mm256_storeu_ps(p[0] + i, hue_channel8(5.0f, h, v, chroma));
-    _mm256_storeu_ps(p[1] + i, hue_channel8(3.0f, h, v, chroma));
-    _mm256_storeu_ps(p[2] + i, hue_channel8(1.0f, h, v, chroma));
+  const __m256 v = _mm256_max_ps(_mm256_max_ps(x.r, x.g), x.b);
+  const __m256 chroma = _mm256_sub_ps(v, _mm256_min_ps(_mm256_min_ps(x.r, x.g), x.b));
+  const __m256 flat = _mm256_cmp_ps(chroma, zero, _CMP_EQ_OQ);
+  const __m256 inverse = _mm256_div_ps(all(1.0f), _mm256_blendv_ps(chroma, all(1.0f), flat));
+  __m256 h = _mm256_add_ps(_mm256_mul_ps(_mm256_sub_ps(x.r, x.g), inverse), all(4.0f));
+  const __m256 hg = _mm256_add_ps(_mm256_mul_ps(_mm256_sub_ps(x.b, x.r), inverse), all(2.0f));
+  const __m256 hr = _mm256_mul_ps(_mm256_sub_ps(x.g, x.b), inverse);
+  h = _mm256_blendv_ps(h, hg, _mm256_cmp_ps(v, x.g, _CMP_EQ_OQ));
+  h = _mm256_blendv_ps(h, hr, _mm256_cmp_ps(v, x.r, _CMP_EQ_OQ));
+  h = _mm256_add_ps(h, all(sixths));
+  h = _mm256_blendv_ps(h, _mm256_add_ps(h, six), _mm256_cmp_ps(h, zero, _CMP_LT_OQ));
+  h = below_six(h);
+  return {hue_channel8(5.0f, h, v, chroma), hue_channel8(3.0f, h, v, chroma),
+          hue_channel8(1.0f, h, v, chroma)};
+}
+
+RN_AVX2 inline Eight toward(__m256 other, float factor, const Eight& x) {
+  const __m256 part = all(factor), rest = all(1.0f - factor);
+  return {blended8(x.r, other, part, rest), blended8(x.g, other, part, rest),
+          blended8(x.b, other, part, rest)};
+}
+
+RN_AVX2 inline Eight brightened(float factor, const Eight& x) {
+  const __m256 by = all(factor);
+  return {in_levels8(_mm256_mul_ps(x.r, by)), in_levels8(_mm256_mul_ps(x.g, by)),
+          in_levels8(_mm256_mul_ps(x.b, by))};
+}
+
+RN_AVX2 inline __m256 stretched(const ColorStep& step, int c, __m256 x) {
+  return in_levels8(_mm256_mul_ps(_mm256_sub_ps(x, all(step.low[c])), all(step.gain[c])));
+}
+
+RN_AVX2 inline __m256 scaled(const ColorStep& step, int c, __m256 x) {
+  return _mm256_add_ps(_mm256_mul_ps(x, all(step.gain[c])), all(step.low[c]));
+}
+
+// One step of channel c alone; only kinds that look at no other channel.
+RN_AVX2 inline __m256 alone(const ColorStep& step, int c, __m256 x) {
+  switch (step.kind) {
+    case COLOR_BRIGHTNESS: return in_levels8(_mm256_mul_ps(x, all(step.factor)));
+    case COLOR_BLEND:
+      return blended8(x, all(step.other), all(step.factor), all(1.0f - step.factor));
+    case COLOR_STRETCH: return stretched(step, c, x);
+    case COLOR_SCALE: return scaled(step, c, x);
+    default: return x;
   }
 }
 
-RN_AVX2 void toward_gray(float factor, float rest, float* const* p, int count, bool keep_color) {
-  for (int i = 0; i < count; i += 8) {
-    const __m256 gray = gray8(_mm256_loadu_ps(p[0] + i), _mm256_loadu_ps(p[1] + i),
-                              _mm256_loadu_ps(p[2] + i));
-    for (int c = 0; c < 3; ++c) {
-      const __m256 x = _mm256_loadu_ps(p[c] + i);
-      _mm256_storeu_ps(p[c] + i, keep_color ? blended8(x, gray, all(factor), all(rest)) : gray);
+// One step of `groups` times eight pixels: the choice is made once for all of them.
+template <int groups>
+RN_AVX2 inline void together(const ColorStep& step, Eight* x) {
+  switch (step.kind) {
+    case COLOR_BRIGHTNESS:
+      for (int j = 0; j < groups; ++j) x[j] = brightened(step.factor, x[j]);
+      break;
+    case COLOR_BLEND:
+      for (int j = 0; j < groups; ++j) x[j] = toward(all(step.other), step.factor, x[j]);
+      break;
+    case COLOR_SATURATION:
+      for (int j = 0; j < groups; ++j)
+        x[j] = toward(gray8(x[j].r, x[j].g, x[j].b), step.factor, x[j]);
+      break;
+    case COLOR_HUE:
+      for (int j = 0; j < groups; ++j) x[j] = hue_turned(step.factor, x[j]);
+      break;
+    case COLOR_GRAYSCALE:
+      for (int j = 0; j < groups; ++j) x[j].r = x[j].g = x[j].b = gray8(x[j].r, x[j].g, x[j].b);
+      break;
+    case COLOR_STRETCH:
+      for (int j = 0; j < groups; ++j)
+        x[j] = {stretched(step, 0, x[j].r), stretched(step, 1, x[j].g), stretched(step, 2, x[j].b)};
+      break;
+    default:
+      for (int j = 0; j < groups; ++j)
+        x[j] = {scaled(step, 0, x[j].r), scaled(step, 1, x[j].g), scaled(step, 2, x[j].b)};
+  }
+}
+
+// Whether eight pixels at a time take this step.
+bool is_wide(const ColorStep& step) {
+  return step.kind != COLOR_POSTERIZE && step.kind != COLOR_SOLARIZE && step.kind != COLOR_TABLE;
+}
+
+// Pixels from `at` on through all steps; gives where it stopped.
+template <int groups>
+RN_AVX2 int apply_rgb(const ColorStep* step, int steps, const float* const* from, float* const* to,
+                      int at, int count) {
+  for (; at + 8 * groups <= count; at += 8 * groups) {
+    Eight x[groups];
+    for (int j = 0; j < groups; ++j)
+      x[j] = {_mm256_loadu_ps(from[0] + at + 8 * j), _mm256_loadu_ps(from[1] + at + 8 * j),
+              _mm256_loadu_ps(from[2] + at + 8 * j)};
+    for (int k = 0; k < steps; ++k) together<groups>(step[k], x);
+    for (int j = 0; j < groups; ++j) {
+      _mm256_storeu_ps(to[0] + at + 8 * j, x[j].r);
+      _mm256_storeu_ps(to[1] + at + 8 * j, x[j].g);
+      _mm256_storeu_ps(to[2] + at + 8 * j, x[j].b);
     }
   }
+  return at;
 }
 
-RN_AVX2 void brighten(float factor, float* x, int count) {
-  for (int i = 0; i < count; i += 8)
-    _mm256_storeu_ps(x + i, in_levels8(_mm256_mul_ps(_mm256_loadu_ps(x + i), all(factor))));
-}
-
-RN_AVX2 void blend(const ColorStep& step, float* x, int count) {
-  const __m256 factor = all(step.factor), rest = all(1.0f - step.factor), other = all(step.other);
-  for (int i = 0; i < count; i += 8)
-    _mm256_storeu_ps(x + i, blended8(_mm256_loadu_ps(x + i), other, factor, rest));
-}
-
-RN_AVX2 void stretch(float low, float gain, float* x, int count) {
+RN_AVX2 void apply_plane(const ColorStep* step, int steps, int c, const float* from, float* to,
+                         int count) {
   for (int i = 0; i < count; i += 8) {
-    const __m256 moved = _mm256_sub_ps(_mm256_loadu_ps(x + i), all(low));
-    _mm256_storeu_ps(x + i, in_levels8(_mm256_mul_ps(moved, all(gain))));
+    __m256 x = _mm256_loadu_ps(from + i);
+    for (int k = 0; k < steps; ++k) x = alone(step[k], c, x);
+    _mm256_storeu_ps(to + i, x);
   }
 }
 
-RN_AVX2 void apply(const ColorStep& step, float* const* planes, int channels, int count) {
-  const int whole = count & ~7;
-  bool done = true;
-  if (step.kind == COLOR_HUE && channels == 3)
-    turn_hues(step.factor, planes, whole);
-  else if (step.kind == COLOR_SATURATION && channels == 3)
-    toward_gray(step.factor, 1.0f - step.factor, planes, whole, true);
-  else if (step.kind == COLOR_GRAYSCALE && channels == 3)
-    toward_gray(0.0f, 1.0f, planes, whole, false);
-  else if (step.kind == COLOR_BRIGHTNESS)
-    for (int c = 0; c < channels; ++c) brighten(step.factor, planes[c], whole);
-  else if (step.kind == COLOR_BLEND)
-    for (int c = 0; c < channels; ++c) blend(step, planes[c], whole);
-  else if (step.kind == COLOR_STRETCH)
-    for (int c = 0; c < channels; ++c) stretch(step.low[c], step.gain[c], planes[c], whole);
-  else
-    done = false;
-  const int from = done ? whole : 0;
-  float* rest[MAX_CHANNELS];
-  for (int c = 0; c < channels; ++c) rest[c] = planes[c] + from;
-  if (from < count) portable_colors().apply(step, rest, channels, count - from);
+RN_AVX2 void apply(const ColorStep* step, int steps, const float* const* from, float* const* to,
+                   int channels, int count) {
+  bool wide = true;
+  for (int k = 0; k < steps; ++k) wide = wide && is_wide(step[k]);
+  const int whole = wide ? count & ~7 : 0;
+  if (channels == 3) {
+    const int at = apply_rgb<2>(step, steps, from, to, 0, whole);
+    apply_rgb<1>(step, steps, from, to, at, whole);
+  } else {
+    for (int c = 0; c < channels; ++c) apply_plane(step, steps, c, from[c], to[c], whole);
+  }
+  if (whole == count) return;
+  const float* rest_from[MAX_CHANNELS];
+  float* rest_to[MAX_CHANNELS];
+  for (int c = 0; c < channels; ++c) {
+    rest_from[c] = from[c] + whole;
+    rest_to[c] = to[c] + whole;
+  }
+  portable_colors().apply(step, steps, rest_from, rest_to, channels, count - whole);
 }
 
 RN_AVX2 float gray_sum(const float* const* planes, int channels, int count) {

@@ -14,6 +14,7 @@ struct Hole {
 struct Canvas::Pass {
   Scaling scaling;
   bool is_normalized = false;  // whether producing a row already normalises it
+  int steps = 0;               // of colour
   // Index maps.
   bool as_bytes = false;  // pixels and fills are whole levels: they are moved as bytes
   int fill = Axis::NO_FILL;  // of everything outside the plain stretches, see Axis::fill

@@ -99,16 +99,35 @@ void Canvas::erase(int row, int rows, const BlockOut& out) const {
   }
 }
 
+// Normalisation becomes the last step of colour, where nothing has to be known in between.
+void Canvas::join_colors(Pass& pass, bool counts_gray) {
+  pass.steps = colors_;
+  if (!colors_ || !normalize_ || counts_gray || colors_ == MAX_COLORS) return;
+  ColorStep& last = color_[pass.steps++];
+  last.kind = COLOR_SCALE;
+  for (int c = 0; c < channels_; ++c) {
+    last.gain[c] = normalize_->value[c];
+    last.low[c] = normalize_->value[MAX_CHANNELS + c];
+  }
+  pass.is_normalized = true;
+}
+
 // A row of floats through everything that works row by row.
 void Canvas::render_row(int row, Pass& pass, double* gray_total, const BlockOut& line) const {
   const int w = width();
   float* planes[MAX_CHANNELS];
-  for (int c = 0; c < channels_; ++c) planes[c] = static_cast<float*>(line.planes[c]);
+  const float* from[MAX_CHANNELS];
+  const bool in_place = !has_plain_planes() || !pass.steps;
+  for (int c = 0; c < channels_; ++c) {
+    planes[c] = static_cast<float*>(line.planes[c]);
+    from[c] = in_place ? planes[c] : planes_ + row * pixels_.row + c * pixels_.channel;
+  }
   if (sampling_ == Sampling::resize)
     resize_row(row, pass, planes);
-  else
+  else if (in_place)
     produce(row, 1, pass, line);
-  for (int k = 0; k < colors_; ++k) color_kernels().apply(color_[k], planes, channels_, w);
+  if (pass.steps)
+    color_kernels().apply(color_, pass.steps, from, planes, channels_, w);
   if (gray_total) *gray_total += color_kernels().gray_sum(planes, channels_, w);
   if (normalize_ && !pass.is_normalized)
     for (int c = 0; c < channels_; ++c)
@@ -171,6 +190,7 @@ void Canvas::render(const Sink& sink, double* gray_total) {
   if (ahead_) ahead_->ask_all();
   Pass pass;
   start(pass);
+  join_colors(pass, gray_total != nullptr);
   const int h = height();
   const bool by_rows = sampling_ == Sampling::resize || colors_ || gray_total;
   if (sink.is_direct() && !by_rows) {
