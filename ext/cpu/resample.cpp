@@ -48,6 +48,23 @@ void Canvas::start_affine(Pass& pass) const {
   }
 }
 
+namespace {
+
+// See Taps::pairs.
+const float* paired(const Taps& taps, int outputs, Scratch& scratch) {
+  float* const pairs = scratch.take<float>(std::size_t(outputs) * taps.count * 4);
+  float* at = pairs;
+  for (int g = 0; g + 8 <= outputs; g += 8)
+    for (int j = g; j < g + 4; ++j)
+      for (int k = 0; k < taps.count; ++k, at += 8) {
+        std::fill(at, at + 4, taps.weight[i64(j) * taps.most + k]);
+        std::fill(at + 4, at + 8, taps.weight[i64(j + 4) * taps.most + k]);
+      }
+  return pairs;
+}
+
+}  // namespace
+
 void Canvas::start_resize(Pass& pass) const {
   const int in = x_.size(), out = after_x_.size(), step = static_cast<int>(pixels_.pixel);
   const int most = most_taps(filter_, in, resized_width_) + 1;
@@ -62,6 +79,7 @@ void Canvas::start_resize(Pass& pass) const {
     count = std::max(count, (taps + 1) / 2 * 2);
   }
   pass.taps = {first, weight, count, most};
+  if (step == 3 && simd_in_use()) pass.taps.pairs = paired(pass.taps, out, scratch_);
   pass.weights = scratch_.take<float>(most_rows);
   pass.sources = scratch_.take<const void*>(most_rows);
   // Taps of weight zero reach beyond the row on either side.

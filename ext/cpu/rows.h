@@ -11,6 +11,9 @@ struct Taps {
   const int* first;
   const float* weight;  // of output pixel o at o * most
   int count, most;
+  // Or nullptr: of eight output pixels g to g + 7 after each other, at g * count * 4, the pairs
+  // (g, g + 4) to (g + 3, g + 7), each tap as four times the one's weight and four times the other's.
+  const float* pairs = nullptr;
 };
 
 struct RowKernels {

@@ -121,6 +121,51 @@ RN_AVX2 inline __m128 reduced(const float* at, int step, const float* weight, in
   return _mm_add_ps(even, odd);
 }
 
+RN_AVX2 inline __m256 both(const float* low, const float* high) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+}
+
+// Two output pixels: `weight` has eight floats for each tap.
+template <int known>
+RN_AVX2 inline __m256 reduced_pair(const float* low, const float* high, int step,
+                                   const float* weight, int taps) {
+  const int count = known ? known : taps;
+  __m256 even = _mm256_mul_ps(_mm256_loadu_ps(weight), both(low, high));
+  __m256 odd = _mm256_mul_ps(_mm256_loadu_ps(weight + 8), both(low + step, high + step));
+  for (int k = 2; k < count; k += 2) {
+    low += 2 * step;
+    high += 2 * step;
+    weight += 16;
+    even = _mm256_add_ps(even, _mm256_mul_ps(_mm256_loadu_ps(weight), both(low, high)));
+    odd = _mm256_add_ps(odd, _mm256_mul_ps(_mm256_loadu_ps(weight + 8),
+                                           both(low + step, high + step)));
+  }
+  return _mm256_add_ps(even, odd);
+}
+
+// Eight output pixels at a time, as far as they go; gives where it stopped.
+template <int known>
+RN_AVX2 int reduce_pairs(const float* row, int step, const Taps& taps, int count,
+                         float* const* out) {
+  const int* first = taps.first;
+  const float* weight = taps.pairs;
+  const int total = known ? known : taps.count;
+  float* const planes[3] = {out[0], out[1], out[2]};
+  int i = 0;
+  for (; i + 8 <= count; i += 8) {
+    __m256 p[4];
+    for (int j = 0; j < 4; ++j, weight += 8 * total)
+      p[j] = reduced_pair<known>(row + first[i + j] * step, row + first[i + j + 4] * step, step,
+                                 weight, total);
+    const __m256 red_green = _mm256_unpacklo_ps(p[0], p[1]), more = _mm256_unpacklo_ps(p[2], p[3]);
+    const __m256 blue = _mm256_unpackhi_ps(p[0], p[1]), more_blue = _mm256_unpackhi_ps(p[2], p[3]);
+    _mm256_storeu_ps(planes[0] + i, _mm256_shuffle_ps(red_green, more, 0x44));
+    _mm256_storeu_ps(planes[1] + i, _mm256_shuffle_ps(red_green, more, 0xee));
+    _mm256_storeu_ps(planes[2] + i, _mm256_shuffle_ps(blue, more_blue, 0x44));
+  }
+  return i;
+}
+
 template <int known>
 RN_AVX2 void reduce_rgb_of(const float* row, int step, const Taps& taps, int count,
                            float* const* out) {
@@ -128,7 +173,7 @@ RN_AVX2 void reduce_rgb_of(const float* row, int step, const Taps& taps, int cou
   const float* weight = taps.weight;
   const int most = taps.most, total = taps.count;
   float* const planes[3] = {out[0], out[1], out[2]};
-  int i = 0;
+  int i = taps.pairs ? reduce_pairs<known>(row, step, taps, count, out) : 0;
   for (; i + 4 <= count; i += 4) {
     __m128 p[4];
     for (int j = 0; j < 4; ++j)
