@@ -39,8 +39,8 @@ def _take(executor: StepExecutor, task: Task, found: Fusion) -> None:
     """A fused forward; its gradients land in region G where it can put them there itself."""
     passes, memory = executor.passes, executor.memory
     passes.forward, executor.how, executor.fused = found.forward, "fused", found.text
-    if executor.is_captured and found.beside is not None:
-        found.beside.is_on, passes.join = True, found.beside.join
+    if found.beside is not None:
+        found.beside.is_on = executor.is_captured
     passes.head = _head(executor, task, found.last)
     if isinstance(found.forward, Perceptron):
         places = ((s.name, memory.view("G", s.name)) for s in memory.plan.parameters)

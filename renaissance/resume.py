@@ -73,12 +73,15 @@ class Checkpoints:
         built = self._task.require()
         self._wait_for_room(self._saver)
         copies = self._copies[0].take(snapshot.files_of(built))
-        self._copies.rotate()  # the one used longest ago comes next
         states = self._callbacks.state_dict() if callbacks is None else callbacks
         state = state_of(self._task, states)
         step = self._task.position.attempted
         is_named = best and not self._has_own_best
-        return self._saver.save(step, copies, state, best=is_named, wait=wait)
+        place = self._saver.save(step, copies, state, best=is_named)
+        self._copies.rotate()  # the one used longest ago comes next
+        if wait:
+            self._saver.wait()
+        return place
 
     def _wait_for_room(self, saver: Saver) -> None:
         """Return when the oldest copy is on the disk; a long wait is said once."""

@@ -61,13 +61,11 @@ class Passes:
         head: A fused ``(output, target, sums) -> (loss sum, weight)`` that adds to the sums
             itself, or None.
         landing: Where a fused forward's backward puts its gradients, or None.
-        join: Lets the current stream wait for what backward has started beside it, or None.
     """
 
     forward: Forward | None = None
     head: Head | None = None
     landing: Landing | None = None
-    join: Callable[[], None] | None = None
 
     def __init__(
         self, module: nn.Module, loss: LossFunction, metrics: Sequence[Metric], precision: Precision
@@ -182,7 +180,7 @@ class StepExecutor:
     def be_plain(self) -> None:
         """Run the module itself, neither fused nor compiled."""
         passes = self.passes
-        passes.forward = passes.head = passes.landing = passes.join = None
+        passes.forward = passes.head = passes.landing = None
         self.train_pass, self.test_pass = passes.train, passes.test
         self.how, self.fused = "plain", ""
 
@@ -324,12 +322,7 @@ class StepExecutor:
 
     def backward(self, loss_sum: Tensor, parameters: Sequence[Tensor]) -> Sequence[Tensor | None]:
         """Gradients of the parameters; None for one that the loss does not reach."""
-        found: Sequence[Tensor | None] = torch.autograd.grad(
-            loss_sum, parameters, grad_outputs=self._seed, allow_unused=True
-        )
-        if self.passes.join is not None:
-            self.passes.join()
-        return found
+        return torch.autograd.grad(loss_sum, parameters, grad_outputs=self._seed, allow_unused=True)
 
     def end_micro_step(self, last: bool) -> None:
         """What follows when the gradients are in G and the input has been read."""

@@ -4,6 +4,10 @@ A weight's gradient is wanted only when backward is over, while the input's is w
 layer before. So the first runs on a stream of its own, beside the passes over memory of the
 batch-norms that come next: one keeps the tensor cores busy, the other the memory. The bits are
 those of one stream, for no sum is split or ordered otherwise.
+
+Nothing may read such a gradient before the streams have met. So a weight goes through `awaited` on
+its way into a convolution, and its gradient on the way back: autograd may add others to it, hand it
+to a hook or turn it into another type, all of it behind that.
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ class Beside:
         )
 
     def run(self, work: Callable[[], Any], *read: Tensor) -> Any:
-        """Start work that follows what the current stream holds; its result counts after `join`.
+        """Start work that follows what the current stream holds; its result is there after `join`.
 
         Args:
             work: Launches kernels.
@@ -74,10 +78,36 @@ class Beside:
         return found
 
     def join(self) -> None:
-        """Let the current stream wait for all that was started."""
+        """Let the current stream wait for all that was started; nothing where it has already."""
         if self._under_way:
             torch.cuda.current_stream().wait_event(self._under_way[-1][0])
         self._under_way.clear()
+
+
+class _Awaited(torch.autograd.Function):
+    """A tensor as it is, whose gradient goes on once it is made."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, beside: Beside) -> Tensor:
+        ctx.beside = beside
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        ctx.beside.join()
+        return g, None
+
+
+def awaited(tensor: Tensor | None, beside: Beside) -> Tensor | None:
+    """The tensor, for one use as weight or bias of `convolution`.
+
+    Autograd runs last what was made first: called before the rest of forward, this lets all of
+    backward go by before it waits. Whatever else adds to the gradient, or looks at it, comes later.
+    """
+    if tensor is None or not tensor.requires_grad:
+        return tensor
+    found: Tensor = _Awaited.apply(tensor, beside)
+    return found
 
 
 class _Convolution(torch.autograd.Function):
@@ -88,6 +118,7 @@ class _Convolution(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.form, ctx.beside = form, beside
         ctx.bias_sizes = None if bias is None else list(bias.shape)
+        ctx.bias_dtype = None if bias is None else bias.dtype
         return torch.conv2d(x, weight, bias, *form)
 
     @staticmethod
@@ -104,10 +135,15 @@ class _Convolution(torch.autograd.Function):
             )
             return found
 
+        def own() -> tuple[Tensor | None, Tensor | None]:
+            _, gw, gb = backward(False, of_weight, of_bias)
+            # Of its parameter's type already: autograd would change it before it is there.
+            return gw, None if gb is None else gb.to(ctx.bias_dtype)
+
         gx = backward(True, False, False)[0] if of_input else None
         gw = gb = None
         if of_weight or of_bias:
-            _, gw, gb = ctx.beside.run(lambda: backward(False, of_weight, of_bias), g, x)
+            gw, gb = ctx.beside.run(own, g, x)
         return gx, gw, gb, None, None
 
 
@@ -116,8 +152,8 @@ def convolution(
 ) -> Tensor:
     """As `torch.nn.functional.conv2d`, on CUDA.
 
-    The gradients of weight and bias may be read once `beside` has been joined; nothing of autograd
-    may do so before, so that both are leaves that one call uses.
+    Args:
+        weight, bias: As `awaited` gives them, weight of x's dtype.
     """
     found: Tensor = _Convolution.apply(x, weight, bias, form, beside)
     return found

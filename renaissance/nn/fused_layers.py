@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from renaissance.nn.beside import Beside, Form, Sizes, convolution
+from renaissance.nn.beside import Beside, Form, Sizes, awaited, convolution
 
 _FEW = 4  #: Channels of a picture.
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -141,7 +141,8 @@ class FusedConvolution(nn.Module):
         convolution: Its tensors are used; it stays where it is.
         is_biased: Whether its bias is added.
         is_first: Whether it reads the pictures, which need no gradient.
-        beside: Where the gradients of its weight and bias are made; None makes them in their turn.
+        beside: Where the gradients of its weight and bias are made, after `begin`; None makes them
+            in their turn.
 
     Shape: as the convolution's.
     """
@@ -159,6 +160,7 @@ class FusedConvolution(nn.Module):
         self._is_spread = is_first and self.has_few(convolution)
         self._is_sparse = self.is_sparse(convolution)
         self._beside = beside
+        self._awaited: tuple[Tensor, Tensor | None] | None = None
 
     @staticmethod
     def is_sparse(convolution: nn.Conv2d) -> bool:
@@ -198,15 +200,27 @@ class FusedConvolution(nn.Module):
         y: Tensor = layer._conv_forward(x, layer.weight, bias)
         return y
 
+    def begin(self) -> None:
+        """Called before a forward: its gradients are then the last that backward waits for."""
+        (layer,) = self._convolution
+        self._awaited = None
+        if self._beside is None or self._is_spread:
+            return
+        if torch.is_grad_enabled() and layer.weight.requires_grad:
+            bias = layer.bias if self.is_biased else None
+            weight = awaited(layer.weight, self._beside)
+            assert weight is not None
+            self._awaited = weight, awaited(bias, self._beside)
+
     def _convolve(
         self, x: Tensor, layer: nn.Conv2d, bias: Tensor | None, stride: Sizes, padding: Sizes
     ) -> Tensor:
         """The convolution over other pixels, if need be; weight gradients beside the rest."""
         form = Form(stride, padding, layer.dilation, layer.groups)
-        is_trained = torch.is_grad_enabled() and layer.weight.requires_grad
-        if self._beside is None or not is_trained or x.dtype != layer.weight.dtype:
+        found, self._awaited = self._awaited, None  # for one use
+        if self._beside is None or found is None or x.dtype != layer.weight.dtype:
             return F.conv2d(x, layer.weight, bias, *form)
-        return convolution(x, layer.weight, bias, form, self._beside)
+        return convolution(x, *found, form, self._beside)
 
     def _dense(self, x: Tensor, layer: nn.Conv2d, bias: Tensor | None) -> Tensor:
         from renaissance.nn.fused_pixels import every

@@ -23,7 +23,7 @@ from renaissance.nn.dropout import Dropout
 from renaissance.nn.fused_layers import FusedConvolution, FusedMean, FusedNorm, FusedPool
 from renaissance.nn.fusion import Fusion
 from renaissance.nn.pooling import GlobalMax, GlobalMean, GridMean
-from renaissance.nn.tracing import Parts, Refusal, has_hooks, trace
+from renaissance.nn.tracing import Parts, Refusal, is_plain, trace
 
 #: What may stand beside fused layers: nothing that passes over large activations once more, but for
 #: an addition that no batch-norm takes along.
@@ -60,9 +60,17 @@ def fuse(module: nn.Module) -> Fusion | str:
         graph, parts = graphs[module.training]
         holds = torch.is_grad_enabled() is module.training
         holds = holds and all(part.training is training for part, training in parts)
-        result: Tensor = graph(x) if holds else module(x)
+        if not holds:
+            plain: Tensor = module(x)
+            return plain
+        if module.training and beside.is_on:
+            for convolution in convolutions:
+                convolution.begin()
+        result: Tensor = graph(x)
         return result
 
+    layers = graphs[True][0].modules()
+    convolutions = [layer for layer in layers if isinstance(layer, FusedConvolution)]
     text = f"{len(rewriting.fused)} batch-norms run together with what follows them"
     return Fusion(forward, rewriting.last(), text, beside)
 
@@ -107,16 +115,14 @@ class _Rewriting:
         self._layers: dict[str, nn.Module] = dict(module.named_modules(remove_duplicate=False))
         called = [self._layer(node) for node in graph.nodes]
         self._calls = collections.Counter(id(layer) for layer in called if layer is not None)
-        self._owners = collections.Counter(
-            id(parameter) for layer in module.modules() for parameter in layer._parameters.values()
-        )
         self.fused: list[str] = []
 
     def run(self) -> None:
         """Rewrite; a `Refusal` if something is left that is better compiled."""
+        self._name_no_arguments()
         for node in list(self._graph.nodes):
             layer = self._layer(node)
-            if type(layer) is nn.Identity and not has_hooks(layer):
+            if type(layer) is nn.Identity and is_plain(layer):
                 node.replace_all_uses_with(node.all_input_nodes[0])
                 self._graph.erase_node(node)
         for node in list(self._graph.nodes):
@@ -135,6 +141,12 @@ class _Rewriting:
             what = target if layer is None else type(layer).__name__
             raise Refusal(f"{what} ({stranger.name}) is better compiled")
         self._graph.lint()
+
+    def _name_no_arguments(self) -> None:
+        """``layer(input=x)`` becomes ``layer(x)``."""
+        for node in self._graph.nodes:
+            if node.op == "call_module" and not node.args and len(node.kwargs) == 1:
+                node.args, node.kwargs = tuple(node.kwargs.values()), {}
 
     def result(self) -> fx.GraphModule:
         """The rewritten graph over the module's own layers and the fused ones."""
@@ -162,20 +174,20 @@ class _Rewriting:
             and norm.momentum is not None
             and norm.num_features % 8 == 0
             and self._calls[id(norm)] == 1  # the order of two calls' statistics would be ours
-            and not has_hooks(norm)
+            and is_plain(norm)
         )
 
     def _is_relu(self, node: Node) -> bool:
         layer = self._layer(node)
         if layer is not None:
-            return type(layer) is nn.ReLU and not has_hooks(layer)
+            return type(layer) is nn.ReLU and is_plain(layer)
         if node.op == "call_method":
             return node.target in ("relu", "relu_")
         return node.op == "call_function" and node.target in _RELUS
 
     def _pool(self, node: Node) -> nn.MaxPool2d | None:
         layer = self._layer(node)
-        if type(layer) is not nn.MaxPool2d or has_hooks(layer):
+        if type(layer) is not nn.MaxPool2d or not is_plain(layer):
             return None
         sizes = layer.kernel_size, layer.stride, layer.padding
         is_square = all(isinstance(size, int) for size in sizes)
@@ -186,6 +198,8 @@ class _Rewriting:
 
     def _is_known(self, node: Node) -> bool:
         layer = self._layer(node) if node.op == "call_module" else None
+        if layer is not None and (len(node.args) != 1 or node.kwargs):
+            return isinstance(layer, FusedNorm)
         if isinstance(layer, nn.Conv2d):
             return True
         if self._is_relu(node):
@@ -288,21 +302,15 @@ class _Rewriting:
     def _biased(self, source: Node) -> nn.Conv2d | None:
         """The convolution before a batch-norm whose bias the batch's mean takes away again."""
         layer = self._layer(source)
-        if type(layer) is not nn.Conv2d or layer.bias is None or has_hooks(layer):
+        if type(layer) is not nn.Conv2d or layer.bias is None or not is_plain(layer):
             return None
         return layer if self._training and len(source.users) == 1 else None
 
     def _convolution(self, node: Node, layer: nn.Conv2d, *, is_biased: bool) -> Node:
         """A convolution of our own before a node."""
         is_first = isinstance(node.args[0], Node) and node.args[0].op == "placeholder"
-        beside = self._beside if self._is_alone(layer) else None
-        own = FusedConvolution(layer, is_biased=is_biased, is_first=is_first, beside=beside)
+        own = FusedConvolution(layer, is_biased=is_biased, is_first=is_first, beside=self._beside)
         return self._graph.call_module(self._add(f"own_{node.name}", own), node.args)
-
-    def _is_alone(self, layer: nn.Conv2d) -> bool:
-        """Whether nobody else adds to the gradients of its parameters."""
-        own = [parameter for parameter in (layer.weight, layer.bias) if parameter is not None]
-        return self._calls[id(layer)] == 1 and all(self._owners[id(one)] == 1 for one in own)
 
     def _add(self, name: str, layer: nn.Module) -> str:
         """Keep a layer of our own under a name that the network has not got."""
@@ -314,14 +322,14 @@ class _Rewriting:
     def _replace(self, node: Node) -> None:
         """Convolutions and adaptive pooling by layers of our own."""
         layer = self._layer(node)
-        side = None if layer is None or has_hooks(layer) else _grid(layer)
+        side = None if layer is None or not is_plain(layer) else _grid(layer)
         if side is not None:
             own = FusedMean() if side == 1 else GridMean(side)
             node.target = self._add(f"own_{node.name}", own)
         pool = self._pool(node)
         if pool is not None:
             node.target = self._add(f"own_{node.name}", FusedPool(pool))
-        if type(layer) is nn.Conv2d and not has_hooks(layer):
+        if type(layer) is nn.Conv2d and is_plain(layer):
             with self._graph.inserting_before(node):
                 node.replace_all_uses_with(self._convolution(node, layer, is_biased=True))
             self._graph.erase_node(node)

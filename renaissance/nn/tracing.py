@@ -36,6 +36,12 @@ def has_hooks(layer: nn.Module) -> bool:
     return bool(layer._forward_hooks or layer._forward_pre_hooks or backward)
 
 
+def is_plain(layer: nn.Module) -> bool:
+    """Whether it does what its type says: no hooks, and no methods put on it alone."""
+    own = any(callable(getattr(type(layer), name, None)) for name in vars(layer))
+    return not own and not has_hooks(layer)
+
+
 def _in_place(operation: Any) -> Any:
     def record(self: fx.Proxy, other: Any) -> fx.Proxy:
         return self.tracer.create_proxy("call_function", operation, (self, other), {})
