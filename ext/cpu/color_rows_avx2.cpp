@@ -55,22 +55,36 @@ struct Eight {
   __m256 r, g, b;
 };
 
-RN_AVX2 inline Eight hue_turned(float sixths, const Eight& x) {
-  const __m256 six = all(6.0f), zero = _mm256_setzero_ps();
-  const __m256 v = _mm256_max_ps(_mm256_max_ps(x.r, x.g), x.b);
-  const __m256 chroma = _mm256_sub_ps(v, _mm256_min_ps(_mm256_min_ps(x.r, x.g), x.b));
-  const __m256 flat = _mm256_cmp_ps(chroma, zero, _CMP_EQ_OQ);
-  const __m256 inverse = _mm256_div_ps(all(1.0f), _mm256_blendv_ps(chroma, all(1.0f), flat));
-  __m256 h = _mm256_add_ps(_mm256_mul_ps(_mm256_sub_ps(x.r, x.g), inverse), all(4.0f));
-  const __m256 hg = _mm256_add_ps(_mm256_mul_ps(_mm256_sub_ps(x.b, x.r), inverse), all(2.0f));
-  const __m256 hr = _mm256_mul_ps(_mm256_sub_ps(x.g, x.b), inverse);
-  h = _mm256_blendv_ps(h, hg, _mm256_cmp_ps(v, x.g, _CMP_EQ_OQ));
-  h = _mm256_blendv_ps(h, hr, _mm256_cmp_ps(v, x.r, _CMP_EQ_OQ));
-  h = _mm256_add_ps(h, all(sixths));
-  h = _mm256_blendv_ps(h, _mm256_add_ps(h, six), _mm256_cmp_ps(h, zero, _CMP_LT_OQ));
-  h = below_six(h);
-  return {hue_channel8(5.0f, h, v, chroma), hue_channel8(3.0f, h, v, chroma),
-          hue_channel8(1.0f, h, v, chroma)};
+// A hue is one long chain of operations: groups go through it stage by stage, so that the processor
+// finds those of the next group among the few that it looks at.
+template <int groups>
+RN_AVX2 inline void turn_hues(float sixths, Eight* x) {
+  const __m256 zero = _mm256_setzero_ps();
+  __m256 v[groups], chroma[groups], inverse[groups], h[groups];
+  for (int j = 0; j < groups; ++j) {
+    v[j] = _mm256_max_ps(_mm256_max_ps(x[j].r, x[j].g), x[j].b);
+    chroma[j] = _mm256_sub_ps(v[j], _mm256_min_ps(_mm256_min_ps(x[j].r, x[j].g), x[j].b));
+  }
+  for (int j = 0; j < groups; ++j) {
+    const __m256 flat = _mm256_cmp_ps(chroma[j], zero, _CMP_EQ_OQ);
+    inverse[j] = _mm256_div_ps(all(1.0f), _mm256_blendv_ps(chroma[j], all(1.0f), flat));
+  }
+  for (int j = 0; j < groups; ++j) {
+    const __m256 r = x[j].r, g = x[j].g, b = x[j].b;
+    h[j] = _mm256_add_ps(_mm256_mul_ps(_mm256_sub_ps(r, g), inverse[j]), all(4.0f));
+    const __m256 hg = _mm256_add_ps(_mm256_mul_ps(_mm256_sub_ps(b, r), inverse[j]), all(2.0f));
+    const __m256 hr = _mm256_mul_ps(_mm256_sub_ps(g, b), inverse[j]);
+    h[j] = _mm256_blendv_ps(h[j], hg, _mm256_cmp_ps(v[j], g, _CMP_EQ_OQ));
+    h[j] = _mm256_blendv_ps(h[j], hr, _mm256_cmp_ps(v[j], r, _CMP_EQ_OQ));
+    h[j] = _mm256_add_ps(h[j], all(sixths));
+  }
+  for (int j = 0; j < groups; ++j) {
+    const __m256 negative = _mm256_cmp_ps(h[j], zero, _CMP_LT_OQ);
+    h[j] = below_six(_mm256_blendv_ps(h[j], _mm256_add_ps(h[j], all(6.0f)), negative));
+  }
+  for (int j = 0; j < groups; ++j) x[j].r = hue_channel8(5.0f, h[j], v[j], chroma[j]);
+  for (int j = 0; j < groups; ++j) x[j].g = hue_channel8(3.0f, h[j], v[j], chroma[j]);
+  for (int j = 0; j < groups; ++j) x[j].b = hue_channel8(1.0f, h[j], v[j], chroma[j]);
 }
 
 RN_AVX2 inline Eight toward(__m256 other, float factor, const Eight& x) {
@@ -120,7 +134,7 @@ RN_AVX2 inline void together(const ColorStep& step, Eight* x) {
         x[j] = toward(gray8(x[j].r, x[j].g, x[j].b), step.factor, x[j]);
       break;
     case COLOR_HUE:
-      for (int j = 0; j < groups; ++j) x[j] = hue_turned(step.factor, x[j]);
+      turn_hues<groups>(step.factor, x);
       break;
     case COLOR_GRAYSCALE:
       for (int j = 0; j < groups; ++j) x[j].r = x[j].g = x[j].b = gray8(x[j].r, x[j].g, x[j].b);
@@ -174,7 +188,7 @@ RN_AVX2 void apply(const ColorStep* step, int steps, const float* const* from, f
   for (int k = 0; k < steps; ++k) wide = wide && is_wide(step[k]);
   const int whole = wide ? count & ~7 : 0;
   if (channels == 3) {
-    const int at = apply_rgb<2>(step, steps, from, to, 0, whole);
+    const int at = apply_rgb<4>(step, steps, from, to, 0, whole);
     apply_rgb<1>(step, steps, from, to, at, whole);
   } else {
     for (int c = 0; c < channels; ++c) apply_plane(step, steps, c, from[c], to[c], whole);
