@@ -358,11 +358,12 @@ def run_fit(
             )
         rundir.begin(task)
         checkpoints = Checkpoints(task, everyone, arguments["keep"])
-        task.running_callbacks = everyone
+        task.running_callbacks, task.running_checkpoints = everyone, checkpoints
         try:
             FitLoop(task, train, options, everyone, end, verbose, checkpoints).run()
         finally:
-            task.callback_states, task.running_callbacks = everyone.state_dict(), None
+            task.callback_states = everyone.state_dict()
+            task.running_callbacks = task.running_checkpoints = None
             forget_guests(task, built, train, options.validation, training=True)
         rundir.end(task)
 

@@ -71,17 +71,22 @@ class Checkpoints:
         if self._saver is None:
             return None
         built = self._task.require()
-        self._wait_for_room(self._saver)
-        copies = self._copies[0].take(snapshot.files_of(built))
         states = self._callbacks.state_dict() if callbacks is None else callbacks
         state = state_of(self._task, states)
         step = self._task.position.attempted
         is_named = best and not self._has_own_best
+        self._wait_for_room(self._saver)
+        copies = self._copies[0].take(snapshot.files_of(built))
         place = self._saver.save(step, copies, state, best=is_named)
         self._copies.rotate()  # the one used longest ago comes next
         if wait:
             self._saver.wait()
         return place
+
+    def wait(self) -> None:
+        """Return when nothing is being written; raise what went wrong."""
+        if self._saver is not None:
+            self._saver.wait()
 
     def _wait_for_room(self, saver: Saver) -> None:
         """Return when the oldest copy is on the disk; a long wait is said once."""
@@ -107,6 +112,8 @@ def save(task: Task, folder: str | os.PathLike[str]) -> Path:
     """Write one checkpoint and return after its commit."""
     files = snapshot.files_of(task.require())
     copies = snapshot.HostCopy(files).take(files)
+    if task.running_checkpoints is not None:  # which may be writing to the same folder
+        task.running_checkpoints.wait()
     running = task.running_callbacks
     states = task.callback_states if running is None else running.state_dict()
     return write_checkpoint(folder, copies(), state_of(task, states))

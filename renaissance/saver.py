@@ -159,11 +159,13 @@ class Saver:
         self._finish(0)
 
     def _finish(self, left: int) -> None:
+        """Wait until so many are left, or fewer; raise the first error of those that have ended."""
+        ended = []
         while self._pending and (len(self._pending) > left or self._pending[0].done()):
-            oldest = self._pending[0]
-            concurrent.futures.wait([oldest])  # interrupted by Ctrl-C, it can be called again
-            self._pending.popleft()
-            oldest.result()
+            concurrent.futures.wait([self._pending[0]])  # interrupted, it can be called again
+            ended.append(self._pending.popleft())
+        for one in ended:
+            one.result()
 
     def close(self) -> None:
         """Finish the last save and end the thread; raise what went wrong."""

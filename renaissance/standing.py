@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -21,6 +21,9 @@ from renaissance.recipe import Told
 from renaissance.schedules import ScheduleRun
 from renaissance.step import StepExecutor
 from renaissance.switches import Switches
+
+if TYPE_CHECKING:
+    from renaissance.resume import Checkpoints
 
 
 class Standing(Told):
@@ -55,6 +58,7 @@ class Standing(Told):
         self.best: dict[str, Any] = {}
         self.callback_states: list[dict[str, Any]] = []
         self.running_callbacks: CallbackList | None = None
+        self.running_checkpoints: Checkpoints | None = None
 
     def switches(self) -> Switches:
         """torch's global switches as this task wants them: a context manager."""

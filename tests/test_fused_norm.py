@@ -288,8 +288,8 @@ def penalty(module):
 @pytest.mark.parametrize("hook", [None, lambda g: g.clamp(-0.5, 0.5)], ids=["", "hook"])
 def test_nothing_of_autograd_reads_a_gradient_that_is_not_made_yet(late, more, hook):
     torch.manual_seed(0)
-    found, module, plain = twins(Shared().train())
-    x = torch.randn(3, 8, 4, 4)
+    found, module, plain = twins(Shared().double().train())
+    x = torch.randn(3, 8, 4, 4, dtype=torch.float64)
     gradients = []
     for forward, owner in ((found.forward, module), (plain, plain)):
         if hook is not None:  # after compile, as tracing refuses one that is there before
@@ -299,10 +299,10 @@ def test_nothing_of_autograd_reads_a_gradient_that_is_not_made_yet(late, more, h
     mine, theirs = gradients
     assert not found.beside._under_way
     for name, got, want in zip(dict(plain.named_parameters()), mine, theirs):
-        if got is None:  # a bias before a batch-norm
-            assert name == "other.bias" and want.abs().max() < 1e-4
+        if got is None:  # a bias before a batch-norm, whose gradient is 0 but for rounding
+            assert name == "other.bias" and want.abs().max() < 1e-10
             continue
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4, msg=name)
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10, msg=name)
 
 
 def test_a_bias_of_another_type_is_turned_into_it_before_the_streams_meet(late):

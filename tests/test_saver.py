@@ -105,6 +105,19 @@ class TestWriting:
             saver.save(3, files(3), {})
         assert steps_in(tmp_path) == [3]
 
+    def test_an_earlier_error_is_raised_when_the_own_write_has_ended(self, tmp_path):
+        def broken():
+            raise CheckpointError("the copy broke off")
+
+        with Saver(tmp_path, ahead=1) as saver:
+            ready = threading.Event()
+            saver.save(1, lambda: ready.wait(30) and broken(), {})
+            ready.set()
+            with pytest.raises(CheckpointError, match="broke off"):
+                saver.save(2, files(2), {}, wait=True)
+            assert not saver.is_writing
+        assert steps_in(tmp_path) in ([2], [])  # [] when the error was known before
+
     def test_the_state_is_taken_at_the_call(self, tmp_path):
         ready, state = threading.Event(), {"history": [1]}
         with Saver(tmp_path) as saver:
@@ -167,6 +180,59 @@ def test_a_disk_that_is_slow_once_holds_nobody_up(tmp_path, monkeypatch):
     for step in (1, 2, 3, 4):
         place = tmp_path / "checkpoints" / step_name(step)
         assert torch.equal(read_checkpoint(place).file("model").read_all()["weight"], kept[step])
+
+
+def test_a_state_that_cannot_be_told_leaves_the_copies_in_their_order(tmp_path, monkeypatch):
+    """Else the next save would write into a copy that is still being read."""
+    second, kept, written = threading.Event(), {}, []
+
+    def slow(place, files, state):
+        assert second.wait(30)
+        written.append(files["model"]["weight"].clone())
+        write_encoded(place, files, state)
+
+    class Watch(rn.Callback):
+        def on_train_batch_end(self, batch, logs):
+            kept[self.task.attempted_steps] = self.task.state_dict()["weight"].clone()
+
+        def on_train_end(self, logs):
+            saves = self.task.running_checkpoints
+            with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="just now"):
+                patch.setattr(saves._callbacks, "state_dict", self.refuse)
+                saves.save()
+            with torch.no_grad():
+                self.task.model.weight.fill_(9)
+            saves.save()
+            second.set()
+
+        def refuse(self):
+            raise RuntimeError("not just now")
+
+    monkeypatch.setattr("renaissance.saver.write_encoded", slow)
+    task, _ = linear_task(tmp_path)
+    task.fit(max_steps=1, checkpoint=1, keep=9, verbose=0, callbacks=[Watch()])
+    assert torch.equal(written[0], kept[1])
+    assert written[1].eq(9).all() and not kept[1].eq(9).any()
+
+
+def test_a_save_of_ones_own_waits_for_those_of_fit(tmp_path, monkeypatch):
+    """Both may mean the same folder."""
+    busy = []
+
+    class Watch(rn.Callback):
+        def on_train_batch_end(self, batch, logs):
+            task = self.task
+            task.save(tmp_path / "checkpoints" / step_name(task.attempted_steps - 1))
+            busy.append(task.running_checkpoints._saver.is_writing)
+
+    def slow(place, files, state):
+        threading.Event().wait(0.05)
+        write_encoded(place, files, state)
+
+    monkeypatch.setattr("renaissance.saver.write_encoded", slow)
+    task, _ = linear_task(tmp_path)
+    task.fit(max_steps=4, checkpoint=1, keep=9, verbose=0, callbacks=[Watch()])
+    assert busy == [False] * 4 and task.running_checkpoints is None
 
 
 def test_one_host_copy_serves_every_checkpoint(tmp_path):

@@ -204,6 +204,76 @@ def test_ctrl_c_stops_waiting_at_once():
     assert noticed - sent[0] < 0.5  # 0.05 s by construction; the margin is a loaded machine's
 
 
+class Interrupt(BaseException):
+    """What a signal raises."""
+
+
+def test_a_batch_that_an_interrupt_kept_from_arriving_comes_again(pictures):
+    """The ring has handed it out, and the exception came before the consumer counted it."""
+    loader = loader_of(pictures, workers=2, prefetch=2)
+    expected = [batch.x.tobytes() for batch in loader.epoch(0)]
+    with loader.stream() as stream:
+        for step, one in enumerate(expected):
+            stream._take(stream.position.step, 2)
+            assert stream.state() == (0, step)
+            assert next(stream).x.numpy().tobytes() == one
+        for _ in range(20):  # nor does its slot stay away
+            stream._take(stream.rewind(0).position.step, 4)
+        assert next(stream.rewind(0)).x.numpy().tobytes() == expected[0]
+
+
+def test_signals_lose_no_batch():
+    class Slow:
+        def __len__(self):
+            return 160
+
+        def read(self, index):
+            time.sleep(0.0004)
+            return np.array([index], np.float32), 0
+
+    def interrupt(*_):
+        raise Interrupt
+
+    loader = loader_of(Slow(), batch_size=4, workers=1, prefetch=2, shuffle=False)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    seen, interrupts = [], 0
+    try:
+        with loader.stream() as stream:
+            while len(seen) < len(loader):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0005 * (1 + interrupts % 7))
+                    batch = next(stream)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Interrupt:
+                    interrupts += 1
+                    if stream.state()[1] > len(seen):  # between next and the line behind it
+                        seen.append(None)
+                    continue
+                seen.append(int(batch.ids[0]))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts > 5
+    assert all(first in (None, 4 * step) for step, first in enumerate(seen))
+    assert seen.count(None) < interrupts / 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns of threads and forks
+def test_a_child_of_a_fork_may_forget_a_stream(pictures):
+    """Its threads wait in the parent alone; the child must not wait for them."""
+    stream = loader_of(pictures, workers=2).stream()
+    next(stream)
+    time.sleep(0.05)  # the ring is full: the workers wait
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        del stream
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    stream.close()
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns of threads and forks
 @pytest.mark.parametrize("workers", [0, 2])
 def test_after_a_fork_the_child_is_told_and_can_start_anew(pictures, workers):

@@ -10,6 +10,8 @@ namespace rn {
 void Feed::begin(const Course& course) {
   require_owner();
   course_ = course;
+  given_ = course.next;
+  last_ = -1;
   order_ahead();
 }
 
@@ -38,9 +40,15 @@ int Feed::expect(int most_held) {
 }
 
 int Feed::hand_out() {
-  const int slot = ring_->hand_out();
+  last_ = ring_->hand_out();
+  ++given_;
   order_ahead();
-  return slot;
+  return last_;
+}
+
+int Feed::unclaimed(i64 step) const {
+  const bool is_lost = step == given_ - 1 && !ring_->held().empty();
+  return is_lost && ring_->held().back() == last_ ? last_ : -1;
 }
 
 void Feed::release(int slot) {
@@ -67,7 +75,7 @@ void Feed::submit(int slot, const Part& part) {
   }
   if (source_->is_native()) {
     const i64 items = (part.count + grain_ - 1) / grain_;
-    for (i64 i = std::min<i64>(items, options_.workers); i > 0; --i) queue_changed_.notify_one();
+    for (i64 i = std::min<i64>(items, options_.workers); i > 0; --i) changed_->queue.notify_one();
     return;
   }
   s.order->fill(part, s.ids.data());
@@ -105,7 +113,7 @@ Feed::Status Feed::wait(int slot, double seconds, Workbench& bench) {
   const auto start = Clock::now();
   std::unique_lock<std::mutex> hold(ready_guard_);
   const auto orphaned = [&] { return errand_count_ > 0 && !has_helpers_; };
-  ready_changed_.wait_until(hold, after(seconds),
+  changed_->ready.wait_until(hold, after(seconds),
                             [&] { return s.missing == 0 || orphaned() || closed_; });
   stats_.wait_nanoseconds += since(start);
   if (s.missing == 0) return Status::READY;

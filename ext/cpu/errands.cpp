@@ -11,18 +11,18 @@ void Feed::leave_errand(const Errand& errand) {
     errands_.push_back(errand);
     ++errand_count_;
   }
-  errand_changed_.notify_one();
+  changed_->errand.notify_one();
   if (has_helpers_) return;
   {
     std::lock_guard<std::mutex> turn(ready_guard_);
   }
-  ready_changed_.notify_all();
+  changed_->ready.notify_all();
 }
 
 bool Feed::take_errand(double seconds, Errand* errand) {
   std::unique_lock<std::mutex> hold(errand_guard_);
   if (seconds > 0)
-    errand_changed_.wait_for(hold, std::chrono::duration<double>(seconds),
+    changed_->errand.wait_for(hold, std::chrono::duration<double>(seconds),
                              [&] { return closed_ || !errands_.empty(); });
   if (closed_ || errands_.empty()) return false;
   *errand = errands_.front();

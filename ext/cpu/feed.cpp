@@ -57,6 +57,7 @@ Feed::Feed(std::shared_ptr<const Source> source, const Program* program,
       grain_(grain_of(*source_, options.sample_bytes)),
       bypasses_(should_bypass(slots, options)),
       owner_(getpid()),
+      changed_(new Changes),
       threads_(new std::vector<std::thread>) {
   if (options.on_error == OnError::BLANK && options.label_bytes > 0 && options.labels == 0)
     throw std::invalid_argument("a blank sample needs a label that is known without reading");
@@ -88,7 +89,9 @@ void Feed::close() {
     // After a fork the threads exist in the parent only; there is nothing to join here, and the
     // handles may not be destroyed as if they were running.
     (void)threads_.release();
+    (void)changed_.release();
     threads_.reset(new std::vector<std::thread>);
+    changed_.reset(new Changes);
     closed_ = true;
     return;
   }
@@ -97,9 +100,9 @@ void Feed::close() {
     // An empty turn of each lock: whoever saw closed_ == false is by now waiting to be woken.
     std::lock_guard<std::mutex> turn(*guard);
   }
-  queue_changed_.notify_all();
-  ready_changed_.notify_all();
-  errand_changed_.notify_all();
+  changed_->queue.notify_all();
+  changed_->ready.notify_all();
+  changed_->errand.notify_all();
   for (std::thread& thread : *threads_) thread.join();
   threads_->clear();
 }
@@ -135,7 +138,7 @@ bool Feed::wait_item(Item* item, Workbench& bench) {
     account(bench);
     const auto start = Clock::now();
     std::unique_lock<std::mutex> hold(queue_guard_);
-    queue_changed_.wait(hold, [&] { return closed_ || !queue_.empty(); });
+    changed_->queue.wait(hold, [&] { return closed_ || !queue_.empty(); });
     stats_.idle_nanoseconds += since(start);
     if (closed_) return false;
   }
@@ -311,7 +314,7 @@ void Feed::settle(int slot, i64 samples) {
   {
     std::lock_guard<std::mutex> turn(ready_guard_);
   }
-  ready_changed_.notify_all();
+  changed_->ready.notify_all();
 }
 
 }  // namespace rn

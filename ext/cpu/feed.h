@@ -87,6 +87,9 @@ class Feed {
   int expect(int most_held);
   // The next batch goes to the consumer, when it is ready.
   int hand_out();
+  // The slot of a batch that was handed out and never arrived, since a signal came in between: the
+  // consumer, whose next step this is, does not know of it. Else -1.
+  int unclaimed(i64 step) const;
   void release(int slot);
   bool is_ready(int slot) const { return slots_[slot]->missing == 0; }
   // Waits up to `seconds`; without workers the calling thread does the work, for about as long.
@@ -133,6 +136,9 @@ class Feed {
     std::string error;
     Pairs pairs;
   };
+  struct Changes {
+    std::condition_variable queue, ready, errand;
+  };
   struct Item {
     int slot;
     i64 begin, end;
@@ -175,23 +181,25 @@ class Feed {
   const i64 grain_;
   const bool bypasses_;  // the caches, on the way to the slots
   Course course_;
+  i64 given_ = 0;  // steps handed out: the next one's number
+  int last_ = -1;  // slot of the last one
   const int owner_;      // process id: threads do not survive a fork
 
   std::vector<std::unique_ptr<Slot>> slots_;
   std::mutex queue_guard_;
-  std::condition_variable queue_changed_;
   std::deque<int> queue_;   // slots with items left, oldest first
   std::shared_ptr<EpochOrder> following_;  // to be prepared by a worker
   std::atomic<bool> has_following_{false};
   std::mutex ready_guard_;  // taken to announce a ready slot or an errand
-  std::condition_variable ready_changed_;
   std::mutex errand_guard_;
-  std::condition_variable errand_changed_;
   std::deque<Errand> errands_;
   std::atomic<i64> errand_count_{0};
   std::atomic<bool> has_helpers_{false};
   std::atomic<bool> closed_{false};
   FeedStats stats_;
+  // Of the process that made them: a child of a fork lets go of both without destroying them, for
+  // it would wait for threads that it has not got.
+  std::unique_ptr<Changes> changed_;
   std::unique_ptr<std::vector<std::thread>> threads_;
 };
 

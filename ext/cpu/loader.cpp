@@ -36,8 +36,14 @@ Ids ids_of(const std::vector<i64>& ids) {
   return Ids(static_cast<py::ssize_t>(ids.size()), ids.data());
 }
 
-// The next batch as (slot, ids, whether it is clean); else why there is none yet.
-py::object take(Feed& feed, int most_held, double seconds, Workbench& bench) {
+py::tuple batch_in(const Feed& feed, int slot) {
+  return py::make_tuple(slot, ids_of(feed.ids(slot)), feed.is_clean(slot));
+}
+
+// The batch of a step as (slot, ids, whether it is clean); else why there is none yet. The consumer
+// counts a step once it has its batch: after an exception in between it is given the same again.
+py::object take(Feed& feed, i64 step, int most_held, double seconds, Workbench& bench) {
+  if (const int lost = feed.unclaimed(step); lost >= 0) return batch_in(feed, lost);
   const int slot = feed.expect(most_held);
   Feed::Status status = Feed::Status::READY;
   if (!feed.is_ready(slot)) {
@@ -46,7 +52,7 @@ py::object take(Feed& feed, int most_held, double seconds, Workbench& bench) {
   }
   if (status != Feed::Status::READY) return py::cast(status);
   feed.hand_out();
-  return py::make_tuple(slot, ids_of(feed.ids(slot)), feed.is_clean(slot));
+  return batch_in(feed, slot);
 }
 
 void begin(Feed& feed, std::shared_ptr<EpochOrder> order, std::shared_ptr<EpochOrder> following,
@@ -220,8 +226,11 @@ void bind_loader(py::module_& m) {
            py::arg("mix") = py::none(), py::keep_alive<1, 3>())
       .def("begin", &begin, py::arg("order"), py::arg("following"), py::arg("epoch"),
            py::arg("step"), py::arg("end"))
-      .def("take", &take, py::arg("most_held"), py::arg("seconds"), py::arg("bench"),
-           "(slot, ids, is_clean) of the next batch, or a Status after so many seconds.")
+      .def("take", &take, py::arg("step"), py::arg("most_held"), py::arg("seconds"),
+           py::arg("bench"),
+           "(slot, ids, is_clean) of a step's batch, or a Status after so many seconds.")
+      .def("unclaimed", &Feed::unclaimed, py::arg("step"),
+           "Slot of this step's batch if it was handed out and never arrived, else -1.")
       .def("release", &Feed::release, py::arg("slot"))
       .def("expect_helpers", &Feed::expect_helpers)
       .def("damages", &damages_of, py::arg("slot"), "[(id, replacement or -1, text)] by position.")

@@ -170,27 +170,32 @@ class BatchStream:
     def _next(self, most_held: int) -> Batch | None:
         if self.position.step >= self._end:
             return None
-        slot, ids, is_clean = self._take(most_held)
+        slot, ids, is_clean = self._take(self.position.step, most_held)
         if not is_clean:
             self._check(slot)
-        self.position.step += 1
         x, y = self._ring.tensors[slot]
         if len(ids) < self._plan.shape.batch:
             x, y = x[: len(ids)], None if y is None else y[: len(ids)]
-        return Batch(x, y, ids, slot)
+        batch = Batch(x, y, ids, slot)
+        self.position.step += 1  # last: what is interrupted before gets this batch again
+        return batch
 
     def _take_back(self) -> None:
+        """Empties the ring of all that was ordered, and of what an interrupt kept from arriving."""
+        lost = self._feed.unclaimed(self.position.step)
+        if lost >= 0:
+            self._feed.release(lost)
         if not self._ring.filling:
             return
         self._feed.cancel()
         while self._ring.filling:
-            slot, _, _ = self._take(len(self._ring))
+            slot, _, _ = self._take(-1, len(self._ring))
             self._feed.release(slot)
 
-    def _take(self, most_held: int) -> tuple[int, Ids, bool]:
-        """(slot, ids, whether nothing was damaged) of the next batch, whenever it is there."""
+    def _take(self, step: int, most_held: int) -> tuple[int, Ids, bool]:
+        """(slot, ids, whether nothing was damaged) of a step's batch, whenever it is there."""
         while True:
-            taken = self._feed.take(most_held, SLICE_SECONDS, self._bench)
+            taken = self._feed.take(step, most_held, SLICE_SECONDS, self._bench)
             if isinstance(taken, tuple):
                 return taken
             if taken == _native.Feed.Status.FOREIGN:

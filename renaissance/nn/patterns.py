@@ -64,6 +64,7 @@ def fuse(module: nn.Module) -> Fusion | str:
             plain: Tensor = module(x)
             return plain
         if module.training and beside.is_on:
+            beside.join()  # a backward that broke off has left something
             for convolution in convolutions:
                 convolution.begin()
         result: Tensor = graph(x)
