@@ -75,6 +75,28 @@ def test_vector_and_portable_kernels_give_equal_bits(chain, shape, dtype, output
     assert torch.equal(bits(fast), bits(slow))
 
 
+@pytest.mark.parametrize("width", [1, 8, 31, 32, 47, 71])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_rows_of_every_length_take_equal_steps(width, channels):
+    """Many pixels at a time, then fewer, then one: all steps of colour, and a resize before them."""
+    jitters = [rn.ColorJitter(0.9, 0.9, 0.9, 0.5), rn.RandomGrayscale(0.3), rn.RandAugment(2, 9)]
+    x = pictures(32, 19, 90, channels)
+    x[::4] = x[::4, :, :, :1]  # no hue
+    x[1::4] = x[1::4] // 128 * 255  # corners of the cube of colours
+    for resize in (rn.Resize((21, width)), rn.RandomResizedCrop((21, width))):
+        for tail in ([], [NORMALIZE], [rn.RandomAutocontrast(), NORMALIZE]):
+            fast, slow = both(compiled([resize, *jitters, *tail], x), x)
+            assert torch.equal(bits(fast), bits(slow))
+
+
+def test_many_steps_of_colour_are_normalised_once():
+    x = pictures(4, 12, 40, 3)
+    for steps in (1, 7, 8, 9):
+        chain = [rn.ColorJitter(brightness=(0.97, 0.97))] * steps
+        plain, normalized = run(compiled(chain, x), x), run(compiled([*chain, NORMALIZE], x), x)
+        assert (normalized - (plain - 0.4) / 0.3).abs().max() < 1e-5
+
+
 def test_the_switch_is_no_stub():
     """Both kernels exist on this machine, and the switch says which is in use."""
     assert _native.use_simd(False) is False
