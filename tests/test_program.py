@@ -78,7 +78,7 @@ def test_vector_and_portable_kernels_give_equal_bits(chain, shape, dtype, output
 @pytest.mark.parametrize("width", [1, 8, 31, 32, 47, 71])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_rows_of_every_length_take_equal_steps(width, channels):
-    """Many pixels at a time, then fewer, then one: all steps of colour, and a resize before them."""
+    """Many pixels at a time, then fewer, then one: a resize, then all steps of colour."""
     jitters = [rn.ColorJitter(0.9, 0.9, 0.9, 0.5), rn.RandomGrayscale(0.3), rn.RandAugment(2, 9)]
     x = pictures(32, 19, 90, channels)
     x[::4] = x[::4, :, :, :1]  # no hue
