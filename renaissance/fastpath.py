@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from renaissance.task import Task
 
 
+#: Dozens of kernels more to launch, which a graph does for nothing and the host does not. With a
+#: seed they run all the same: the bits of an eager step are a captured one's.
+NOT_WORTH_IT = "not fused: an eager step without a seed is faster on torch's layers"
+
+
 def choose_passes(executor: StepExecutor, task: Task, *, fuse: str, compile_model: str) -> None:
     """Give the executor of a CUDA device the fastest passes that are known to work.
 
@@ -26,7 +31,11 @@ def choose_passes(executor: StepExecutor, task: Task, *, fuse: str, compile_mode
     if fuse == "auto" and recipe.train is not None and recipe.loss is not None:
         from renaissance.nn.patterns import fuse as fuse_norms
 
-        found = perceptron(task.model, task.precision.working_dtype) or fuse_norms(task.model)
+        found: Fusion | str | None = perceptron(task.model, task.precision.working_dtype)
+        if found is None and (executor.is_captured or task.deterministic):
+            found = fuse_norms(task.model)
+        elif found is None:
+            found = NOT_WORTH_IT
         if isinstance(found, Fusion):
             _take(executor, task, found)
             return

@@ -18,12 +18,12 @@ def network():
     )  # fmt: skip
 
 
-def made(model=None):
+def made(model=None, seed=1):
     train = rn.Loader.from_arrays(
         PICTURES.to(torch.uint8).numpy(), torch.arange(24).numpy() % 3, num_classes=3,
         batch_size=8, transforms=[rn.Normalize("cifar10")],
     )  # fmt: skip
-    task = rn.Task(model or network(), seed=1, device="cpu", threads=1)
+    task = rn.Task(model or network(), seed=seed, device="cpu", threads=1)
     task.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1, momentum=0.9)).data(train, train)
     return task.compile(report="none")
 
@@ -47,6 +47,17 @@ def test_off_is_off_and_a_reason_is_told():
                                nn.Linear(288, 3)))  # fmt: skip
     choose_passes(other.executor, other, fuse="auto", compile_model="off")
     assert other.executor.fused.startswith("not fused: Tanh") and other.executor.how == "plain"
+
+
+def test_an_eager_step_without_a_seed_runs_torchs_layers(monkeypatch):
+    """One with a seed has a captured step's bits; a captured one costs no launches."""
+    task = made(seed=None)
+    choose_passes(task.executor, task, fuse="auto", compile_model="off")
+    assert task.executor.passes.forward is None
+    assert task.executor.fused.startswith("not fused: an eager step without a seed")
+    monkeypatch.setattr(task.executor, "is_captured", True)
+    choose_passes(task.executor, task, fuse="auto", compile_model="off")
+    assert task.executor.fused.startswith("2 batch-norms run together")
 
 
 def test_a_backward_that_fills_g_itself_has_no_gather_in_the_report():
