@@ -18,19 +18,27 @@ from typing import Any
 
 from renaissance.hooks import Callback, Phase
 from renaissance.logs import Logs
-from renaissance.saver import newest_intact
+from renaissance.resume import CHECKPOINTS
+from renaissance.saver import checkpoint_folders, newest_intact
 
 
 class KillAt(Callback):
-    """Kills its own process once so many steps are taken, as ``kill -9`` would."""
+    """Kills its own process once so many steps are taken, as ``kill -9`` would.
+
+    There has to be a checkpoint to go on from: the first one is waited for, no later one is.
+    """
 
     phase = Phase.RECORDS
 
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def on_train_batch_end(self, batch: int, logs: Logs) -> None:
-        if self.task.attempted_steps >= self.step:
+    def on_train_batch_begin(self, batch: int, logs: Logs) -> None:
+        if self.task.attempted_steps >= self.step:  # and what that step saves has been begun
+            saves, run_dir = self.task.running_checkpoints, self.task.run_dir
+            if saves is not None and run_dir is not None:
+                if not checkpoint_folders(run_dir / CHECKPOINTS):
+                    saves.wait()
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -104,7 +112,7 @@ def verify_resume(
     whole, broken = folder / "unbroken", folder / "killed"
     unbroken = _train(common, whole, folder / "unbroken.json")
     _train([*common, "--kill-at", str(kill_at)], broken, None)
-    found, _ = newest_intact(broken / "checkpoints")
+    found, _ = newest_intact(broken / CHECKPOINTS)
     if found is None:
         raise RuntimeError(f"the killed process left no intact checkpoint in {broken}")
     resumed_from = found.state["position"]["attempted"]

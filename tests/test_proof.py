@@ -1,12 +1,16 @@
 """verify-resume: real processes, a real kill, and a failure that it does find."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
+import small
 
+from renaissance.checkpoint import write_encoded
 from renaissance.cli import main
-from renaissance.proof import Proof, verify_resume
+from renaissance.proof import KillAt, Proof, verify_resume
+from renaissance.saver import newest_intact
 
 TINY = """\
 seed: 3
@@ -58,6 +62,28 @@ def test_tells_an_exact_resume_from_another(tmp_path, monkeypatch, capsys, forge
     assert code == 0, err
     assert re.search("killed after step 7, resumed from step [36]", out)
     assert "equal: weights" in out
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_there_is_a_checkpoint_when_the_process_dies(tmp_path, monkeypatch, step):
+    """Also where the first one is still waiting to be written."""
+    found = []
+
+    def die(process, what):
+        found.append(newest_intact(tmp_path / "checkpoints")[0].state["position"]["attempted"])
+        raise KeyboardInterrupt
+
+    def slow(*arguments):
+        time.sleep(0.2)
+        return write_encoded(*arguments)
+
+    monkeypatch.setattr("renaissance.saver.write_encoded", slow)
+    monkeypatch.setattr("renaissance.proof.os.kill", die)
+    task = small.make(run_dir=tmp_path)
+    task.compile(report="none")
+    with pytest.raises(KeyboardInterrupt):
+        task.fit(max_steps=6, checkpoint=1, verbose=0, callbacks=[KillAt(step)])
+    assert found and 1 <= found[0] <= step
 
 
 @pytest.mark.parametrize("kill_at", [0, 5, 9])
