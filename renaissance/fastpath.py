@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from renaissance.step import StepExecutor
     from renaissance.task import Task
 
-
 #: Dozens of kernels more to launch, which a graph does for nothing and the host does not. With a
 #: seed they run all the same: the bits of an eager step are a captured one's.
 NOT_WORTH_IT = "not fused: an eager step without a seed is faster on torch's layers"
@@ -32,10 +31,10 @@ def choose_passes(executor: StepExecutor, task: Task, *, fuse: str, compile_mode
         from renaissance.nn.patterns import fuse as fuse_norms
 
         found: Fusion | str | None = perceptron(task.model, task.precision.working_dtype)
-        if found is None and (executor.is_captured or task.deterministic):
+        if found is None:
             found = fuse_norms(task.model)
-        elif found is None:
-            found = NOT_WORTH_IT
+            if isinstance(found, Fusion) and not (executor.is_captured or task.deterministic):
+                found = NOT_WORTH_IT
         if isinstance(found, Fusion):
             _take(executor, task, found)
             return

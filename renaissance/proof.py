@@ -36,9 +36,8 @@ class KillAt(Callback):
     def on_train_batch_begin(self, batch: int, logs: Logs) -> None:
         if self.task.attempted_steps >= self.step:  # and what that step saves has been begun
             saves, run_dir = self.task.running_checkpoints, self.task.run_dir
-            if saves is not None and run_dir is not None:
-                if not checkpoint_folders(run_dir / CHECKPOINTS):
-                    saves.wait()
+            if saves and run_dir and not checkpoint_folders(run_dir / CHECKPOINTS):
+                saves.wait()
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -80,7 +80,7 @@ class Checkpoints:
         place = self._saver.save(step, copies, state, best=is_named)
         self._copies.rotate()  # the one used longest ago comes next
         if wait:
-            self._saver.wait()
+            self.wait()
         return place
 
     def wait(self) -> None:
@@ -110,10 +110,10 @@ class Checkpoints:
 
 def save(task: Task, folder: str | os.PathLike[str]) -> Path:
     """Write one checkpoint and return after its commit."""
-    files = snapshot.files_of(task.require())
-    copies = snapshot.HostCopy(files).take(files)
     if task.running_checkpoints is not None:  # which may be writing to the same folder
         task.running_checkpoints.wait()
+    files = snapshot.files_of(task.require())
+    copies = snapshot.HostCopy(files).take(files)
     running = task.running_callbacks
     states = task.callback_states if running is None else running.state_dict()
     return write_checkpoint(folder, copies(), state_of(task, states))

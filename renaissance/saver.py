@@ -93,7 +93,6 @@ class Saver:
         state: Mapping[str, Any],
         *,
         best: bool = False,
-        wait: bool = False,
     ) -> Path:
         """Start writing the checkpoint of `step`; returns its folder-to-be.
 
@@ -106,13 +105,10 @@ class Saver:
                 that gives them, called in the thread (it may wait for a copy from the device).
             state: See `write_checkpoint`; turned into text before this returns.
             best: Let the pointer ``best`` name this checkpoint.
-            wait: Return after the commit.
         """
         self.make_room()
         place, text = self.root / step_name(step), encode_state(state)
         self._pending.append(self._executor.submit(self._write, place, files, text, best))
-        if wait:
-            self.wait()
         return place
 
     def _write(

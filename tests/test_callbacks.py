@@ -493,10 +493,12 @@ def test_what_fell_out_is_left_to_the_tasks_own_rotation(tmp_path):
 def test_the_tasks_rotation_spares_the_best_ones(tmp_path):
     task = FakeTask(tmp_path)
     with Saver(tmp_path / "checkpoints", keep=1) as saver:
-        periodic = LambdaCallback(
-            phase=Phase.CHECKPOINTS,
-            on_epoch_end=lambda epoch, logs: saver.save(task.attempted_steps, {}, {}, wait=True),
-        )
+
+        def save(epoch, logs):
+            saver.save(task.attempted_steps, {}, {})
+            saver.wait()
+
+        periodic = LambdaCallback(phase=Phase.CHECKPOINTS, on_epoch_end=save)
         values = losses(3.0, 1.0, 2.0, 4.0, 5.0)
         task.fit(values, [ModelCheckpoint(keep=2), periodic])
     steps = [name for name in kept(tmp_path / "checkpoints") if name.startswith("step")]

@@ -98,14 +98,12 @@ class _Awaited(torch.autograd.Function):
         return g, None
 
 
-def awaited(tensor: Tensor | None, beside: Beside) -> Tensor | None:
+def awaited(tensor: Tensor, beside: Beside) -> Tensor:
     """The tensor, for one use as weight or bias of `convolution`.
 
     Autograd runs last what was made first: called before the rest of forward, this lets all of
     backward go by before it waits. Whatever else adds to the gradient, or looks at it, comes later.
     """
-    if tensor is None or not tensor.requires_grad:
-        return tensor
     found: Tensor = _Awaited.apply(tensor, beside)
     return found
 

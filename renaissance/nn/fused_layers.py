@@ -208,9 +208,8 @@ class FusedConvolution(nn.Module):
             return
         if torch.is_grad_enabled() and layer.weight.requires_grad:
             bias = layer.bias if self.is_biased else None
-            weight = awaited(layer.weight, self._beside)
-            assert weight is not None
-            self._awaited = weight, awaited(bias, self._beside)
+            bias = None if bias is None else awaited(bias, self._beside)
+            self._awaited = awaited(layer.weight, self._beside), bias
 
     def _convolve(
         self, x: Tensor, layer: nn.Conv2d, bias: Tensor | None, stride: Sizes, padding: Sizes

@@ -208,9 +208,7 @@ class _Rewriting:
         if layer is not None:
             return isinstance(layer, (*_MODULES, FusedNorm, FusedConvolution))
         if node.target is operator.getitem and node.all_input_nodes[0].op == "placeholder":
-            return (
-                False  # of what is no tensor: forward may ask what it is, and fx's answer differs
-            )
+            return False  # no tensor: forward may ask what it is, and fx's answer differs
         if self._is_sum(node) or self._is_scaled(node):
             return True
         if node.op == "call_function":
@@ -223,8 +221,8 @@ class _Rewriting:
         """Whether it adds two values into a third."""
         is_method = node.op == "call_method" and node.target == "add"
         is_function = node.op == "call_function" and node.target in (operator.add, torch.add)
-        is_plain = len(node.args) == 2 and not node.kwargs
-        return (is_method or is_function) and is_plain and len(node.all_input_nodes) == 2
+        has_two = len(node.args) == len(node.all_input_nodes) == 2 and not node.kwargs
+        return (is_method or is_function) and has_two
 
     def _is_scaled(self, node: Node) -> bool:
         """Whether it is a linear layer's output times a number."""
