@@ -4,9 +4,10 @@
     python benchmarks/cifar10_peer.py --data FOLDER --epochs 15 --seeds 1 2 3 --peer-data gpu
     python benchmarks/cifar10_peer.py --data FOLDER --recipe fast --epochs 16 --peer-data gpu
 
-FOLDER holds train/CLASS and test/CLASS with pictures of 32 x 32, which are decoded once. Batches
-come the usual way, from a DataLoader with torchvision's v2 transforms in worker processes
-(persistent, pinned), or with `--peer-data gpu` from whole-batch augmentation on the GPU: the same
+FOLDER holds train/CLASS and test/CLASS with pictures of 32 x 32. Batches come the usual way, from
+torchvision's ImageFolder and v2 transforms in the persistent, pinning worker processes of a
+DataLoader; with `--peer-data memory` from pictures that were decoded once, through the same
+transforms and workers; with `--peer-data gpu` from whole-batch augmentation on the GPU: the same
 distribution, far quicker, so that accuracy over several seeds is affordable. On a GPU: bfloat16
 autocast, channels-last, fused SGD. The last line is JSON: for each run its mode and seed, and of
 each epoch the test accuracy and the seconds with validation (with `--tests last`: of the last
@@ -158,21 +159,41 @@ class Pictures(Dataset):
         return self.transform(self.pictures[index]), self.labels[index]
 
 
-def from_workers(train, test, recipe, workers, device):
-    """(training batches, test batches): each call of them gives an epoch's."""
-    augment = v2.Compose([
+def chains(recipe):
+    """What v2 does to a training picture, and to one of the test."""
+    augment = [
         v2.RandomCrop(32, padding=PADDING, padding_mode=recipe.borders), v2.RandomHorizontalFlip(),
         v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD), Cutout(),
-    ])  # fmt: skip
-    plain = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
+    ]  # fmt: skip
+    return augment, [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+
+
+def from_memory(options, recipe):
+    """(train, test) of pictures that are decoded here."""
+    splits = [decode(options.data, split, options.limit) for split in ("train", "test")]
+    return [Pictures(*s, v2.Compose(chain)) for s, chain in zip(splits, chains(recipe))]
+
+
+def from_files(options, recipe):
+    """(train, test) of files that are decoded whenever a worker takes them."""
+    made = []
+    for split, chain in zip(("train", "test"), chains(recipe)):
+        folder = os.path.join(options.data, split)
+        files = ImageFolder(folder, v2.Compose([v2.PILToTensor(), *chain]))
+        if options.limit is not None:
+            files.samples = files.samples[:: -(-len(files) // options.limit)]
+        made.append(files)
+    return made
+
+
+def from_workers(train, test, workers, device):
+    """(training batches, test batches): each call of them gives an epoch's."""
     usual = {
         "num_workers": workers, "persistent_workers": workers > 0,
         "pin_memory": device.type == "cuda",
     }  # fmt: skip
-    batches = DataLoader(
-        Pictures(*train, augment), batch_size=BATCH, shuffle=True, drop_last=True, **usual
-    )
-    tests = DataLoader(Pictures(*test, plain), batch_size=TEST_BATCH, **usual)
+    batches = DataLoader(train, batch_size=BATCH, shuffle=True, drop_last=True, **usual)
+    tests = DataLoader(test, batch_size=TEST_BATCH, **usual)
 
     def moved(loader):
         for x, y in loader:
@@ -327,7 +348,7 @@ def main():
     parser.add_argument("--until", type=int, help="epochs taken; by default all")
     parser.add_argument("--seeds", nargs="*", type=int, default=[1])
     parser.add_argument("--tests", choices=["each", "last"], default="each", help="epochs tested")
-    parser.add_argument("--peer-data", choices=["workers", "gpu"], default="workers")
+    parser.add_argument("--peer-data", choices=["files", "memory", "gpu"], default="files")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--limit", type=int, help="pictures of a split, for a trial")
     options = parser.parse_args()
@@ -335,11 +356,13 @@ def main():
     torch.backends.cudnn.benchmark = True
     recipe = RECIPES[options.recipe]
     epochs = options.epochs or recipe.epochs
-    train, test = (decode(options.data, split, options.limit) for split in ("train", "test"))
-    if options.peer_data == "workers":
-        data = from_workers(train, test, recipe, options.workers, device)
+    if options.peer_data == "gpu":
+        train, test = (decode(options.data, split, options.limit) for split in ("train", "test"))
+        steps, data = len(train[0]) // BATCH, on_device(train, test, recipe, device)
     else:
-        data = on_device(train, test, recipe, device)
+        sets = from_files if options.peer_data == "files" else from_memory
+        train, test = sets(options, recipe)
+        steps, data = len(train) // BATCH, from_workers(train, test, options.workers, device)
     runs = []
     for mode in options.modes:
         for seed in options.seeds:
@@ -347,7 +370,7 @@ def main():
             model = MODELS[options.model or recipe.model]()
             model = model.to(device, memory_format=torch.channels_last)
             forward = torch.compile(model, dynamic=False) if mode == "compile" else model
-            run = Run(model, forward, data, len(train[0]) // BATCH, recipe, device)
+            run = Run(model, forward, data, steps, recipe, device)
             accuracies, seconds = run.train(epochs, options.until or epochs, options.tests)
             runs.append({"mode": mode, "seed": seed, "accuracies": accuracies, "seconds": seconds})
     json.dump(runs, sys.stdout)
