@@ -1,5 +1,6 @@
 """Renaissance: a Keras-style training API on PyTorch."""
 
+from renaissance import built as built
 from renaissance import nn as nn
 from renaissance.callbacks import EarlyStopping as EarlyStopping
 from renaissance.callbacks import LambdaCallback as LambdaCallback
@@ -76,4 +77,5 @@ from renaissance.task import Task as Task
 from renaissance.tensorfile import CheckpointError as CheckpointError
 from renaissance.yamltree import ConfigError as ConfigError
 
+__version__ = built.VERSION
 _set_environment()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import click
 
-from renaissance import cli_inspect, cli_predict, cli_train
+from renaissance import built, cli_inspect, cli_predict, cli_train
 from renaissance.interrupts import Interrupted
 from renaissance.loop import NonFiniteError
 from renaissance.yamltree import ConfigError
@@ -22,7 +22,7 @@ DONE, ERROR, WRONG, NON_FINITE, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="renaissance")
+@click.version_option(built.VERSION, prog_name="renaissance")
 @click.option(
     TRACEBACK, is_flag=True, expose_value=False, help="Show where in the code an error arose."
 )

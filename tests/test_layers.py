@@ -9,6 +9,7 @@ ROOT = pathlib.Path(renaissance.__file__).parent
 # Each row lists rooms; a room is one file, or a few that belong together and may import each other.
 ROWS = [
     ["_native"],
+    ["built"],
     [
         "settings wording",
         "busy",
