@@ -27,7 +27,9 @@ def jpeg(pixels, *, mode=None, **options):
     modes = {1: "L", 3: "RGB", 4: "CMYK"}
     channels = 1 if pixels.ndim == 2 else pixels.shape[2]
     picture = (
-        Image.fromarray(pixels.squeeze(), mode or modes[channels])
+        Image.fromarray(
+            pixels[..., 0] if pixels.shape[2:] == (1,) else pixels, mode or modes[channels]
+        )
         if channels != 3
         else (Image.fromarray(pixels))
     )

@@ -110,6 +110,18 @@ def test_random_bytes_never_crash():
     assert outcomes["refused"] > 100 and outcomes["read"] > 100
 
 
+def test_a_file_without_tables_does_not_take_those_of_the_file_before():
+    data = odd.jpeg(odd.scene(32, 32))  # with the usual codes, which libjpeg-turbo knows by heart
+    bare = data
+    while (start := bare.find(b"\xff\xc4")) >= 0:
+        bare = bare[:start] + bare[start + 2 + int.from_bytes(bare[start + 2 : start + 4], "big") :]
+    assert len(bare) < len(data)
+    files = [odd.jpeg(odd.scene(32, 32, seed=1), optimize=True), bare]
+    loader = rn.Loader(Encoded(files), batch_size=2, transforms=(rn.RandomCrop(32),), workers=0)
+    whole = rn.Loader(Whole(files), batch_size=2, transforms=(rn.RandomCrop(32),), workers=0)
+    assert loader.batch_at(0, 0).x.tobytes() == whole.batch_at(0, 0).x.tobytes()
+
+
 class Encoded:
     """JPEG bytes in memory, as a user's data set gives them."""
 

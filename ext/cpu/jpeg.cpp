@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "huffman.h"
+
 #ifdef RN_HAVE_JPEG
 #include <csetjmp>
-#include <cstdio>
-// jpeglib.h needs stdio first.
+// After jpeglib.h.
 #include <jerror.h>
-#include <jpeglib.h>
 #endif
 
 namespace rn {
@@ -71,13 +71,17 @@ void convert_inks(const u8* inks, u8* out, int width, int channels) {
 }  // namespace
 
 struct JpegDecoder::State {
-  jpeg_decompress_struct info;
+  jpeg_decompress_struct info{};
   Errors errors;
   bool is_made = false;
   bool has_inks = false;  // CMYK or YCCK
+  bool is_ours = false;   // the entropy decoder
   int channels = 3;
+  const u8* data = nullptr;
+  std::size_t size = 0;
   std::string problem;
   std::vector<u8> ink_row;
+  HuffmanDecoder huffman;
 
   // Runs body(info) and gives false with `problem` when libjpeg calls its error exit. The jump
   // skips destructors, so a body holds nothing that has one.
@@ -97,6 +101,34 @@ struct JpegDecoder::State {
     problem = text;
     jpeg_abort_decompress(&info);
     return false;
+  }
+
+  // A fresh decoder for every file (0.3 us): libjpeg keeps tables from one file to the next, and a
+  // file without its own would be decoded with those of whichever came before it.
+  bool make() {
+    if (is_made) jpeg_destroy_decompress(&info);
+    is_made = false;
+    is_made = guarded([](jpeg_decompress_struct& file) { jpeg_create_decompress(&file); });
+    return is_made;
+  }
+
+  // Reads the header and says how to decode.
+  bool begin() {
+    const bool good = make() && guarded([this](jpeg_decompress_struct& file) {
+      jpeg_mem_src(&file, data, static_cast<unsigned long>(size));
+      jpeg_read_header(&file, TRUE);
+    });
+    if (!good) return false;
+    if (static_cast<i64>(info.image_height) * info.image_width > MAX_PIXELS)
+      return fail("header promises more than 2^28 pixels");
+    if (!has_end()) return fail("truncated: the end marker is missing");
+    has_inks = info.num_components == 4;
+    info.out_color_space = has_inks ? JCS_CMYK : channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    info.dct_method = JDCT_ISLOW;
+    info.do_fancy_upsampling = TRUE;
+    info.err->num_warnings = 0;  // those of the header (an old JFIF number, say) are no damage
+    if (has_inks) ink_row.resize(static_cast<std::size_t>(info.image_width) * 4);
+    return true;
   }
 
   // Rows and columns that are decoded for what is needed.
@@ -139,6 +171,48 @@ struct JpegDecoder::State {
       --rows;
     }
   }
+
+  // Decodes a part as planned. False: problem() says what is wrong, warnings included.
+  bool read(const Box& part, u8* pixels, bool wants_ours) {
+    is_ours = false;
+    const bool good = guarded([&](jpeg_decompress_struct& file) {
+      jpeg_start_decompress(&file);
+      crop(part);
+      if (wants_ours) is_ours = huffman.attach(file, columns_of(part));
+      // Skipped once and from the first row only: later skips can return stale rows.
+      if (part.top > 0) jpeg_skip_scanlines(&file, static_cast<JDIMENSION>(part.top));
+      read_rows(pixels, part.height, static_cast<i64>(part.width) * channels);
+      if (file.output_scanline < file.output_height) {
+        jpeg_abort_decompress(&file);
+      } else {
+        jpeg_finish_decompress(&file);
+      }
+    });
+    if (good && errors.base.num_warnings > 0) problem = errors.text;
+    return good && errors.base.num_warnings == 0;
+  }
+
+  bool is_cropped(const Box& part) const {
+    return part.width < static_cast<int>(info.image_width);
+  }
+
+  // As jpeg_crop_scanline counts them for the layouts of can_crop. Of others all are needed.
+  McuColumns columns_of(const Box& part) const {
+    if (!is_cropped(part)) return {0, info.MCUs_per_row - 1};
+    const int block = 8 * info.max_h_samp_factor;
+    return {static_cast<JDIMENSION>(part.left / block),
+            static_cast<JDIMENSION>((part.left + part.width - 1) / block)};
+  }
+
+  void crop(const Box& part) {
+    if (!is_cropped(part)) return;
+    JDIMENSION left = static_cast<JDIMENSION>(part.left);
+    JDIMENSION width = static_cast<JDIMENSION>(part.width);
+    jpeg_crop_scanline(&info, &left, &width);
+    // Our plan rounds as the library does; were it ever to differ, rows would not fit.
+    if (static_cast<int>(left) != part.left || static_cast<int>(width) != part.width)
+      ERREXIT(&info, JERR_WIDTH_OVERFLOW);
+  }
 };
 
 JpegDecoder::JpegDecoder() : state_(new State) {
@@ -147,7 +221,6 @@ JpegDecoder::JpegDecoder() : state_(new State) {
   s.errors.base.error_exit = on_error;
   s.errors.base.emit_message = on_message;
   s.errors.base.output_message = on_output;
-  s.is_made = s.guarded([](jpeg_decompress_struct& info) { jpeg_create_decompress(&info); });
 }
 
 JpegDecoder::~JpegDecoder() {
@@ -158,24 +231,10 @@ bool JpegDecoder::available() { return true; }
 
 bool JpegDecoder::open(const u8* data, std::size_t size, int channels) {
   State& s = *state_;
-  if (!s.is_made) return false;
-  const bool good = s.guarded([&](jpeg_decompress_struct& info) {
-    jpeg_mem_src(&info, data, static_cast<unsigned long>(size));
-    jpeg_read_header(&info, TRUE);
-  });
-  if (!good) return false;
-  jpeg_decompress_struct& info = s.info;
-  if (static_cast<i64>(info.image_height) * info.image_width > MAX_PIXELS)
-    return s.fail("header promises more than 2^28 pixels");
-  if (!s.has_end()) return s.fail("truncated: the end marker is missing");
-  s.has_inks = info.num_components == 4;
+  s.data = data;
+  s.size = size;
   s.channels = channels;
-  info.out_color_space = s.has_inks ? JCS_CMYK : channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-  info.dct_method = JDCT_ISLOW;
-  info.do_fancy_upsampling = TRUE;
-  info.err->num_warnings = 0;  // those of the header (an old JFIF number, say) are no damage
-  if (s.has_inks) s.ink_row.resize(static_cast<std::size_t>(info.image_width) * 4);
-  return true;
+  return s.begin();
 }
 
 int JpegDecoder::height() const { return static_cast<int>(state_->info.image_height); }
@@ -190,34 +249,13 @@ std::size_t JpegDecoder::bytes_for(const Box& needed) const {
 bool JpegDecoder::decode(const Box& needed, u8* pixels, Image* image) {
   State& s = *state_;
   const Box part = s.plan(needed);
-  const int full_height = height(), full_width = width();
-  const i64 stride = static_cast<i64>(part.width) * s.channels;
-  const bool good = s.guarded([&](jpeg_decompress_struct& info) {
-    jpeg_start_decompress(&info);
-    if (part.width < full_width) {
-      JDIMENSION left = static_cast<JDIMENSION>(part.left);
-      JDIMENSION width = static_cast<JDIMENSION>(part.width);
-      jpeg_crop_scanline(&info, &left, &width);
-      // Our plan rounds as the library does; were it ever to differ, rows would not fit.
-      if (static_cast<int>(left) != part.left || static_cast<int>(width) != part.width)
-        ERREXIT(&info, JERR_WIDTH_OVERFLOW);
-    }
-    // Skipped once and from the first row only: later skips can return stale rows.
-    if (part.top > 0) jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(part.top));
-    s.read_rows(pixels, part.height, stride);
-    if (info.output_scanline < info.output_height) {
-      jpeg_abort_decompress(&info);
-    } else {
-      jpeg_finish_decompress(&info);
-    }
-  });
+  bool good = s.read(part, pixels, true);
+  count_picture(s.is_ours, good);
+  // What is wrong with a file, and whether it is, the library's own decoder says.
+  if (!good && s.is_ours) good = s.begin() && s.read(part, pixels, false);
   if (!good) return false;
-  if (s.errors.base.num_warnings > 0) {
-    s.problem = s.errors.text;
-    return false;
-  }
-  *image = {pixels, part.height, part.width, s.channels,  stride,    s.channels,
-            1,      part.top,    part.left,  full_height, full_width};
+  *image = {pixels, part.height, part.width, s.channels, static_cast<i64>(part.width) * s.channels,
+            s.channels, 1, part.top, part.left, height(), width()};
   return true;
 }
 

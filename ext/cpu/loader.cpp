@@ -7,6 +7,7 @@
 
 #include "bind.h"
 #include "feed.h"
+#include "huffman.h"
 #include "survey.h"
 
 namespace rn {
@@ -213,6 +214,17 @@ void bind_loader(py::module_& m) {
   m.def("decode_jpeg", &decode_whole, py::arg("data"), py::arg("channels"),
         "A JPEG as (H, W, channels) uint8; ValueError when it is damaged, warnings included.");
   m.def("has_jpeg", &JpegDecoder::available, "Whether this build has libjpeg-turbo.");
+  m.def("use_huffman", &use_huffman, py::arg("wanted"),
+        "Our entropy decoder for ordinary JPEG files, or libjpeg-turbo's for all; the same bits. "
+        "Returns whether ours is in use now.");
+  m.def(
+      "huffman_counts",
+      [] {
+        const HuffmanCounts counts = huffman_counts();
+        return py::make_tuple(counts.decoded, counts.started_over, counts.left);
+      },
+      "JPEG files of this process: (decoded with our entropy decoder, begun with it and decoded "
+      "anew by libjpeg-turbo's because something was irregular, left to that one at once).");
   py::class_<Feed, std::shared_ptr<Feed>> feed(m, "Feed");
   py::enum_<Feed::Status>(feed, "Status")
       .value("READY", Feed::Status::READY)
