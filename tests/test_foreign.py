@@ -71,6 +71,23 @@ def test_order_and_noise_are_keyed_and_global_generators_left_alone():
     assert torch.equal(after[0], before[0]) and after[1:] == before[1:]
 
 
+def test_workers_that_stay_serve_one_reader_at_a_time():
+    rows = DataLoader(
+        TensorDataset(X, Y), batch_size=2, shuffle=True, num_workers=1, persistent_workers=True
+    )
+    loader, other = TorchLoader(rows, seed=1), TorchLoader(rows, seed=1)
+    expected = [batch.y.tolist() for batch in loader.epoch(1)]
+    assert sorted(sum(expected, [])) == list(range(10))
+    workers = rows._iterator
+    with loader.stream(epoch=1) as stream:
+        found = [next(stream).y.tolist() for _ in range(2)]
+        assert [batch.y.tolist() for batch in other.epoch(1)] == expected  # it looks, from the side
+        assert loader.batch_at(1, 4).y.tolist() == expected[4]
+        found += [batch.y.tolist() for batch in stream]
+    assert found == expected
+    assert rows._iterator is workers  # training has kept them
+
+
 def test_resuming_reads_the_batches_before():
     loader = TorchLoader(DataLoader(Noisy(), batch_size=3, shuffle=True), seed=2)
     whole = everything(loader.stream(epoch=4))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
+import weakref
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -29,6 +31,10 @@ _RANDOM_SAMPLERS = (
     torch.utils.data.SubsetRandomSampler,
     torch.utils.data.WeightedRandomSampler,
 )
+
+
+#: Which stream has the workers of a DataLoader that keeps them.
+_readers: weakref.WeakKeyDictionary[Any, weakref.ref[TorchStream]] = weakref.WeakKeyDictionary()
 
 
 class TorchLoader:
@@ -152,6 +158,30 @@ class TorchLoader:
         with self.stream(seed=seed, epoch=epoch, start_step=step) as stream:
             return next(stream).as_numpy()
 
+    def begin(self, reader: TorchStream, key: int) -> tuple[Iterator[Any], Generators]:
+        """An epoch's batches for one stream, and the generators they are to be read under.
+
+        With ``persistent_workers`` a DataLoader has one iterator, which every ``iter`` starts anew:
+        a second reader would move the first one's place. While that reads, others get workers of
+        their own. Their first epoch draws once more than later ones do, and is therefore begun
+        twice.
+        """
+        loader: Any = self.loader
+        if loader.persistent_workers:
+            known = _readers.get(loader)
+            first = None if known is None else known()
+            if first is None or first is reader or not first.is_reading:
+                _readers[loader] = weakref.ref(reader)
+            else:
+                loader = copy.copy(loader)
+                loader._iterator = None
+            if loader._iterator is None:
+                with Generators.seeded(key), torch.device("cpu"):
+                    iter(loader)
+        states = Generators.seeded(key)
+        with states, torch.device("cpu"):  # whatever torch's default device is
+            return iter(loader), states
+
     def state(self) -> tuple[int, int]:
         return self._position.epoch, self._position.step
 
@@ -192,11 +222,9 @@ class TorchStream:
         sampler = self._owner.loader.sampler
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
-        self._states = Generators.seeded(derive(self._seed, ORDER, epoch))
         self.position.epoch, self.position.step = epoch, 0
         self._end = total if steps is None else min(steps, total)
-        with self._states, torch.device("cpu"):  # whatever torch's default device is
-            self._iterator = iter(self._owner.loader)
+        self._iterator, self._states = self._owner.begin(self, derive(self._seed, ORDER, epoch))
         self._next_id = 0
         while self.position.step < start_step:
             self._next_id += len(parts_of(self._read())[0])
@@ -227,6 +255,11 @@ class TorchStream:
     def closed(self) -> bool:
         """Whether there is nothing to read from until it is rewound."""
         return self._iterator is None
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether batches of its epoch are still to come."""
+        return self._iterator is not None and self.position.step < self._end
 
     def close(self) -> None:
         self._iterator = None
