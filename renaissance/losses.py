@@ -123,6 +123,7 @@ class CrossEntropyLoss(Loss):
             wide = _wide(output)  # (N, C, ...)
             if not target.is_floating_point():
                 check_classes_shape("CrossEntropyLoss", target.shape, output.shape)
+                target = target.long()  # as uint8, -100 would be class 156
             by_class = None if weights is None else weights.to(wide.dtype)
             if output.ndim > 2 and not target.is_floating_point():
                 return _pictures(torch.log_softmax(wide, 1), target, by_class, smoothing, ignored)
@@ -134,7 +135,7 @@ class CrossEntropyLoss(Loss):
             if target.is_floating_point():
                 total = F.cross_entropy(wide, target.to(wide.dtype), **options)
                 return total, number(wide.numel() // wide.shape[1], total)
-            total = F.cross_entropy(wide, target.long(), ignore_index=ignored, **options)
+            total = F.cross_entropy(wide, target, ignore_index=ignored, **options)
             return total, _weight_of(target, by_class, ignored).to(wide.dtype)
 
         return cross_entropy
@@ -203,7 +204,7 @@ def _weight_of(target: Tensor, weights: Tensor | None, ignored: int) -> Tensor:
     counted = target != ignored
     if weights is None:
         return counted.sum()
-    return torch.where(counted, weights[target.long().clamp(0, len(weights) - 1)], 0.0).sum()
+    return torch.where(counted, weights[target.clamp(0, len(weights) - 1)], 0.0).sum()
 
 
 def _pictures(

@@ -92,6 +92,7 @@ def top_k(k: int, ignore_index: int | None = None) -> MetricFunction:
         elif ignore_index is None:
             counted = torch.ones_like(target, dtype=torch.bool)
         else:
+            target = target.long()  # as uint8, -100 would be class 156
             counted = target != ignore_index
         _check_shape("accuracy", target.shape, (*output.shape[:1], *output.shape[2:]))
         place = rank(output, target)

@@ -1,6 +1,7 @@
 """Losses against torch in float64, and what makes a sum and a weight of them."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import renaissance as rn
 from renaissance.foreign_losses import CallableLoss, as_loss
+from renaissance.metrics import top_k
 
 SHAPES = {"rows": (7, 5), "lines": (3, 5, 4), "pictures": (2, 5, 3, 4)}
 WEIGHTS = (0.5, 2.0, 0.0, 1.0, 3.0)
@@ -148,6 +150,19 @@ def test_batches_of_any_size_add_up(loss, target, cuts):
     whole = torch.stack(function(output, target))
     parts = [torch.stack(function(output[a:b], target[a:b])) for a, b in zip(cuts, cuts[1:])]
     torch.testing.assert_close(sum(parts), whole, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("places", [(), (2,)])
+def test_classes_of_eight_bits_are_none_that_is_ignored(places):
+    output = torch.zeros(3, 200, *places)
+    target = torch.full((3, *places), 156)  # -100 as one byte
+    wide = rn.CrossEntropyLoss().function("cpu")(output, target)
+    narrow = rn.CrossEntropyLoss().function("cpu")(output, target.to(torch.uint8))
+    assert wide[0].item() == pytest.approx(target.numel() * math.log(200))
+    assert [narrow[0].item(), narrow[1].item()] == [wide[0].item(), target.numel()]
+    right, counted = top_k(200, -100)(output, target.to(torch.uint8))
+    assert (right, counted) == (target.numel(), target.numel())
+    assert top_k(200, 156)(output, target.to(torch.uint8))[1] == 0
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
