@@ -150,6 +150,13 @@ class Supply:
             raise ValueError(
                 f"has a label of shape {label.shape[1:]}; the first one was {self.label.shape}"
             )
+        if self.label.dtype == torch.float32:
+            return np.asarray(label, np.float32)  # a whole number among others
+        if label.dtype != np.int64:
+            raise ValueError(
+                f"has the label {y!r:.60}; the first one was a whole number: make all of them "
+                "floats"
+            )
         if self.label.num_classes is not None:
             value = int(label[0])
             if not 0 <= value < self.label.num_classes and value != IGNORED:
