@@ -175,6 +175,27 @@ def test_damage_gives_what_the_library_gives(kind):
     assert counts[0] > 10 and counts[1] > 300  # both: taken as it is, and found to be irregular
 
 
+def test_damage_of_crops_gives_what_the_library_gives():
+    rng = np.random.default_rng(4)
+    whole = odd.jpeg(odd.scene(60, 70), subsampling=2)
+
+    def batch(data, seed):
+        loader = rn.Loader(
+            Encoded([data] * 3), batch_size=3, transforms=(rn.RandomCrop(20),), workers=0, seed=seed
+        )
+        try:
+            return loader.batch_at(0, 0).x.tobytes()
+        except ValueError as error:
+            return str(error)
+
+    found = []
+    for seed in range(150):
+        data = damaged(rng, whole)
+        found.append(batch(data, seed))
+        assert found[-1] == by_library(lambda data=data, seed=seed: batch(data, seed))
+    assert 10 < sum(isinstance(one, str) for one in found) < 140
+
+
 def test_bytes_before_the_end_marker_are_not_ours_to_judge():
     data = odd.jpeg(odd.scene(24, 40))
     for extra in (b"\0", b"\x12" * 3, b"\x12" * 40):

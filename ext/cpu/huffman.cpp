@@ -83,14 +83,14 @@ inline void HuffmanDecoder::Bits::refill() {
   count |= 56;
 }
 
-inline void HuffmanDecoder::Bits::take(int length) {
+inline void HuffmanDecoder::Bits::take(u32 length) {
   top <<= length & 63;
   count -= length;
 }
 
 // The number that 63 - shift bits stand for after `skip` others (T.81, figure F.12): negative, and
 // one too large, when the first of them is 0. No bits: 0.
-inline int HuffmanDecoder::extra(u64 bits, int skip, int shift) {
+inline int HuffmanDecoder::extra(u64 bits, u32 skip, u32 shift) {
   const u64 from = bits << (skip & 63);
   const u64 flip = (from >> 63) - 1;  // all ones for negative numbers
   const u64 size = ((from ^ flip) >> 1) >> (shift & 63);
@@ -242,8 +242,8 @@ bool HuffmanDecoder::take_scan(const jpeg_source_mgr& source) {
 
 boolean HuffmanDecoder::decode_mcu(j_decompress_ptr info, JBLOCKROW* blocks) {
   HuffmanDecoder& self = *static_cast<HuffmanDecoder*>(info->client_data);
-  const bool keeps = blocks != nullptr && self.column_ >= self.needed_.first &&
-                     self.column_ <= self.needed_.last;
+  const bool keeps =
+      blocks != nullptr && self.column_ >= self.needed_.first && self.column_ <= self.needed_.last;
   if (++self.column_ == self.columns_) self.column_ = 0;
   bool good = self.mcus_left_ > 0 && self.next_mcu(blocks, keeps);
   if (good && --self.mcus_left_ == 0) good = self.finish(*info->src);
@@ -272,57 +272,54 @@ bool HuffmanDecoder::next_mcu(JBLOCKROW* blocks, bool keeps) {
     if (!good) return false;
   }
   bits_ = bits;
-  return (bits.next - scan_.get()) * 8 - bits.count <= num_bits_;
+  return used() <= num_bits_;
 }
 
-// Coefficients 1 to 63 of a block of zeros; entered with 29 bits at least. False: irregular.
+// Coefficients 1 to 63 of a block of zeros; entered with 29 bits at least, more than a pair takes.
+// False: irregular. A pair is looked up before bits are refilled: neither waits for the other.
 template <bool KEEPS>
 inline bool HuffmanDecoder::coefficients(const PairTable& table, Bits& bits, JCOEF* block) {
-  int k = 1;  // the next coefficient
+  const u8* at = ZIGZAG.at + 1;  // place of the next coefficient
+  const u8* const last = ZIGZAG.at + 63;
   Pair found;
   // A zero is stored where there is no first coefficient, or at the end of a block: there is none
   // yet at that place.
   const auto store = [&] {
     if (KEEPS) {
-      block[ZIGZAG.at[k + found.zeros()]] = static_cast<JCOEF>(found.value());
-      block[ZIGZAG.at[k + found.place()]] =
-          static_cast<JCOEF>(extra(bits.top, found.skip(), found.shift()));
+      block[at[found.zeros()]] = static_cast<JCOEF>(found.value());
+      block[at[found.place()]] = static_cast<JCOEF>(extra(bits.top, found.skip(), found.shift()));
     }
     bits.take(found.bits());
   };
-  const auto step = [&] {
-    found = table.pairs[bits.top >> (64 - INDEX_BITS)];
-    if (k + found.place() >= 63) return false;
-    store();
-    k += found.place() + 1;
-    return true;
-  };
   for (;;) {
-    while (step()) {
+    for (;;) {
+      found = table.pairs[bits.top >> (64 - INDEX_BITS)];
       bits.refill();
-      if (!step()) break;
+      if (at + found.place() >= last) break;
+      store();
+      at += found.place() + 1;
     }
-    bits.refill();
-    const bool has_end = found.place() >= END - 1 && k + found.advance() < 64;
-    if (has_end || k + found.place() == 63) {
+    const bool has_end = found.place() >= END - 1 && at + found.advance() <= last;
+    if (has_end || at + found.place() == last) {
       store();
       return true;
     }
     // A long code, or the block ends between two coefficients.
     const Symbol one = table.codes.look(bits.top);
-    k += one.advance;
-    if (KEEPS)
-      block[ZIGZAG.at[k - 1]] = static_cast<JCOEF>(extra(bits.top, one.code_bits, one.shift));
+    at += one.advance;
+    if (KEEPS) block[at[-1]] = static_cast<JCOEF>(extra(bits.top, one.code_bits, one.shift));
     bits.take(one.bits);
-    if (k >= 64) return k == 64 || k > END;
-    bits.refill();
+    if (at > last) return at == last + 1 || at > ZIGZAG.at + END;
   }
+}
+
+std::ptrdiff_t HuffmanDecoder::used() const {
+  return (bits_.next - scan_.get()) * 8 - static_cast<std::ptrdiff_t>(bits_.count);
 }
 
 // After the last MCU the marker comes next for the library. False: bytes in between.
 bool HuffmanDecoder::finish(jpeg_source_mgr& source) const {
-  const std::ptrdiff_t used = (bits_.next - scan_.get()) * 8 - bits_.count;
-  if (num_bits_ - used >= 8) return false;
+  if (num_bits_ - used() >= 8) return false;
   source.bytes_in_buffer -= static_cast<std::size_t>(marker_ - source.next_input_byte);
   source.next_input_byte = marker_;
   return true;

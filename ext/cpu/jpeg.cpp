@@ -192,9 +192,7 @@ struct JpegDecoder::State {
     return good && errors.base.num_warnings == 0;
   }
 
-  bool is_cropped(const Box& part) const {
-    return part.width < static_cast<int>(info.image_width);
-  }
+  bool is_cropped(const Box& part) const { return part.width < static_cast<int>(info.image_width); }
 
   // As jpeg_crop_scanline counts them for the layouts of can_crop. Of others all are needed.
   McuColumns columns_of(const Box& part) const {
