@@ -41,6 +41,7 @@ int Feed::expect(int most_held) {
 
 int Feed::hand_out() {
   last_ = ring_->hand_out();
+  bell_.hand_out();
   ++given_;
   order_ahead();
   return last_;
@@ -67,7 +68,11 @@ void Feed::submit(int slot, const Part& part) {
   s.error_position = -1;
   s.pairs.begin(part.count);
   s.missing = part.count;
-  if (part.count == 0) return;
+  bell_.order();
+  if (part.count == 0) {
+    bell_.complete();  // nobody waits: this is the consumer
+    return;
+  }
   {
     std::lock_guard<std::mutex> hold(queue_guard_);
     s.cursor = 0;
@@ -111,10 +116,15 @@ Feed::Status Feed::wait(int slot, double seconds, Workbench& bench) {
   const Slot& s = *slots_[slot];
   if (s.missing == 0) return Status::READY;
   const auto start = Clock::now();
+  const auto end = after(seconds);
   std::unique_lock<std::mutex> hold(ready_guard_);
+  ++stats_.waits;
   const auto orphaned = [&] { return errand_count_ > 0 && !has_helpers_; };
-  changed_->ready.wait_until(hold, after(seconds),
-                            [&] { return s.missing == 0 || orphaned() || closed_; });
+  const auto is_over = [&] { return s.missing == 0 || orphaned() || closed_; };
+  const bool is_patient = bell_.be_patient();
+  if (is_patient) changed_->ready.wait_until(hold, start + Doorbell::PATIENCE, is_over);
+  bell_.be_impatient();
+  changed_->ready.wait_until(hold, end, is_over);
   stats_.wait_nanoseconds += since(start);
   if (s.missing == 0) return Status::READY;
   return orphaned() ? Status::FOREIGN : Status::PENDING;

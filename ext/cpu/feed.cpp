@@ -310,7 +310,7 @@ void Feed::put_label(const Errand& errand, const void* label) {
 void Feed::settle(int slot, i64 samples) {
   if (samples == 0) return;
   if (bypasses_) bypass_fence();
-  if (slots_[slot]->missing.fetch_sub(samples) != samples) return;
+  if (slots_[slot]->missing.fetch_sub(samples) != samples || !bell_.complete()) return;
   {
     std::lock_guard<std::mutex> turn(ready_guard_);
   }

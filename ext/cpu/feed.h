@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "doorbell.h"
 #include "order.h"
 #include "pairs.h"
 #include "slots.h"
@@ -68,7 +69,7 @@ struct Course {
 
 struct FeedStats {
   std::atomic<u64> samples{0}, busy_nanoseconds{0}, decode_nanoseconds{0}, idle_nanoseconds{0},
-      wait_nanoseconds{0};
+      wait_nanoseconds{0}, waits{0};
 };
 
 class Feed {
@@ -191,6 +192,7 @@ class Feed {
   std::shared_ptr<EpochOrder> following_;  // to be prepared by a worker
   std::atomic<bool> has_following_{false};
   std::mutex ready_guard_;  // taken to announce a ready slot or an errand
+  Doorbell bell_;
   std::mutex errand_guard_;
   std::deque<Errand> errands_;
   std::atomic<i64> errand_count_{0};

@@ -150,6 +150,7 @@ py::dict stats_of(const Feed& feed) {
   out["busy_seconds"] = static_cast<double>(s.busy_nanoseconds) * 1e-9;
   out["decode_seconds"] = static_cast<double>(s.decode_nanoseconds) * 1e-9;
   out["idle_seconds"] = static_cast<double>(s.idle_nanoseconds) * 1e-9;
+  out["waits"] = s.waits.load();
   out["wait_seconds"] = static_cast<double>(s.wait_nanoseconds) * 1e-9;
   return out;
 }

@@ -164,6 +164,9 @@ void Program::run(const Image& image, const SampleKey& who, void* out, const Out
     throw PictureError("a picture of " + std::to_string(image.channels) + " channels, expected " +
                        std::to_string(channels()));
   scratch.reset();
+  // A quarter of the next picture now, while nothing is being written; the rest from channel to
+  // channel.
+  if (image.ahead) image.ahead->ask(image.ahead->size() / 4);
   OutputSpec wanted = spec;
   if (wanted.channels == 0) wanted.channels = channels();
   Canvas canvas(operations_.data(), image, who, scratch);

@@ -24,6 +24,7 @@ class Ahead {
     end_ = bytes + size;
   }
   i64 size() const { return size_; }
+  i64 left() const { return end_ - next_; }
   // Asks for the lines that the next `bytes` of them touch.
   void ask(i64 bytes) {
     const u8* to = end_ - next_ > bytes ? next_ + bytes : end_;

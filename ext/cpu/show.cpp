@@ -168,7 +168,7 @@ void Canvas::plain(int row, int rows, Pass& pass, const BlockOut& out) const {
   const bool straight = is_straight(base);
   const int wanted = BAND_BYTES / (width * channels_ * static_cast<int>(sizeof(T)));
   const int most = std::min(std::max(wanted, 1), y_.size());
-  const i64 asked = ahead_ ? ahead_->size() / (i64(channels_) * y_.size()) + 1 : 0;  // a row
+  const i64 asked = ahead_ ? ahead_->left() / (i64(channels_) * y_.size()) + 1 : 0;  // a row
   if (!straight && !pass.band) pass.band = scratch_.take<T>(i64(most) * width * channels_);
   for (int r = row; r < row + rows;) {
     const int count = straight && pixels_.row * y_.direction() != width

@@ -56,6 +56,7 @@ def per_image(totals: dict[str, float]) -> dict[str, float]:
     each = 1000.0 / images if images else 0.0
     return {
         "images": images,
+        "waits": totals.get("waits", 0),
         "wait_seconds": totals.get("wait_seconds", 0.0),
         "block_seconds": totals.get("idle_seconds", 0.0),
         "decode_ms": decode * each,

@@ -323,7 +323,8 @@ class Loader:
     def stats(self) -> dict[str, float]:
         """Why it waits: counters over all streams of this loader.
 
-        ``images``; ``wait_seconds`` the consumer waited for batches (workers are the limit);
+        ``images``; ``waits``, how often the consumer waited, and ``wait_seconds``, for how long
+        (workers are the limit; where batches follow within a millisecond it waits for two);
         ``block_seconds`` workers waited for a free slot (the consumer is), summed over workers;
         ``decode_ms`` and ``augment_ms``: CPU-milliseconds for one image.
         """
