@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from renaissance.bound import Bound, bits_of
+from renaissance.link import LINK, Link, link_of
 from renaissance.segments import Segment
 from renaissance.survey import COUNTER, buffers_of, counters_of, parameters_of
 
@@ -24,58 +25,6 @@ logger = logging.getLogger(__name__)
 
 #: Gives the tensor of a segment in "W", "A" or "B", with a storage of its own.
 Wrap = Callable[[str, Segment], torch.Tensor]
-
-_LINK = "_renaissance_link"
-
-
-class Link:
-    """What a bound (sub)module knows of its binding; a copy or pickle of it knows nothing.
-
-    Where the module's own tensors are not all there is to it, neither can be made.
-    """
-
-    def __init__(self, binding: Binding | None = None) -> None:
-        self._binding = weakref.ref(binding) if binding is not None else None
-        self.working: list[tuple[str, Segment]] = []  # leaf and segment
-        self.counter: str | None = None
-
-    @property
-    def binding(self) -> Binding | None:
-        return self._binding() if self._binding is not None else None
-
-    def __deepcopy__(self, memo: object) -> Link:
-        self._check_complete()
-        return Link()
-
-    def __reduce__(self) -> tuple[type[Link], tuple[()]]:
-        self._check_complete()
-        return Link, ()
-
-    def _check_complete(self) -> None:
-        if self.binding is not None and (self.working or self.counter is not None):
-            what = "float32 masters" if self.working else COUNTER
-            raise TypeError(
-                f"a copy or pickle of this module would lose its {what}, which the task holds; "
-                "task.export_module() gives a plain module, task.close() gives this one back"
-            )
-
-
-def link_of(owner: nn.Module) -> Link | None:
-    """The link of a module that is bound now, else None."""
-    link = vars(owner).get(_LINK)
-    return link if isinstance(link, Link) and link.binding is not None else None
-
-
-def check_free(module: nn.Module) -> None:
-    """RuntimeError if the module, or a part of it, is bound."""
-    for path, owner in module.named_modules():
-        if link_of(owner) is not None:
-            part = f"its part {path!r}" if path else "it"
-            raise RuntimeError(
-                f"{type(module).__name__} cannot be planned or bound: {part} belongs to another "
-                "task already. Close that task (task.close() gives the module its own tensors "
-                "back), or build a second module"
-            )
 
 
 class Binding:
@@ -86,10 +35,16 @@ class Binding:
         segments: Of the plan that was built for this module.
         wrap: Gives the region's tensor of a segment.
         keep_values: Copy the parameters' values into the regions (buffers always are).
+        has_average: There is a region E, which starts anew at what ``load_state_dict`` brings.
     """
 
     def __init__(
-        self, module: nn.Module, segments: Sequence[Segment], wrap: Wrap, keep_values: bool
+        self,
+        module: nn.Module,
+        segments: Sequence[Segment],
+        wrap: Wrap,
+        keep_values: bool,
+        has_average: bool,
     ) -> None:
         self._root, self._wrap = weakref.ref(module), wrap
         self._bound: list[Bound] = []
@@ -101,7 +56,7 @@ class Binding:
         self._homes = {name: segment for segment in segments for name in segment.names}
         with torch.no_grad():
             self._take(module, keep_values)
-        self._attach(module)
+        self._attach(module, has_average)
 
     @property
     def module(self) -> nn.Module | None:
@@ -153,20 +108,23 @@ class Binding:
             bound.address = home.data_ptr()
         bound.settle()
 
-    def _attach(self, module: nn.Module) -> None:
+    def _attach(self, module: nn.Module, has_average: bool) -> None:
         for owner in module.modules():
             link = self._links[id(owner)] = Link(self)
-            vars(owner)[_LINK] = link
+            vars(owner)[LINK] = link
         for bound in self._bound:
-            for owner_ref, leaf in bound.places if bound.segment.working else ():
+            segment, is_weight = bound.segment, bound.segment.region == "W"
+            for owner_ref, leaf in bound.places:
                 link = self._links[id(owner_ref())]
-                if (leaf, bound.segment) not in link.working:
-                    link.working.append((leaf, bound.segment))
+                if segment.working and (leaf, segment) not in link.working:
+                    link.working.append((leaf, segment))
+                if has_average and (is_weight or segment.averaged):
+                    link.averaged.append((leaf, segment))
         for name, owner_ref in self._counted:
             self._links[id(owner_ref())].counter = name
         for owner in module.modules():
             link = self._links[id(owner)]
-            if link.working or link.counter is not None:
+            if link.working or link.averaged or link.counter is not None:
                 before: Any = owner.register_load_state_dict_pre_hook  # torch leaves it untyped
                 after: Any = owner.register_state_dict_post_hook
                 self._handles += [before(_load_hook), after(_save_hook)]
@@ -175,6 +133,8 @@ class Binding:
 
     def save(self, owner: nn.Module, link: Link, state: dict[str, Any], prefix: str) -> None:
         """Puts float32 masters and ``num_batches_tracked`` into a state dict."""
+        if link.working:
+            self.take_edits()
         for leaf, segment in link.working:
             state[prefix + leaf] = self._wrap("W", segment)
         if link.counter is not None:
@@ -184,7 +144,14 @@ class Binding:
     def load(
         self, link: Link, state: dict[str, Any], prefix: str, strict: bool, missing: list[str]
     ) -> None:
-        """Takes masters and ``num_batches_tracked`` out of a state dict that is being loaded."""
+        """Takes masters and ``num_batches_tracked`` out of a state dict that is being loaded.
+
+        Averages start at what is loaded, as they do at the first weights.
+        """
+        for leaf, segment in link.averaged:
+            given = state.get(prefix + leaf)
+            if isinstance(given, torch.Tensor) and given.shape == segment.shape:
+                self._wrap("E", segment).copy_(given)
         for leaf, segment in link.working:
             given = state.get(prefix + leaf)
             if isinstance(given, torch.Tensor) and given.shape == segment.shape:
@@ -231,6 +198,25 @@ class Binding:
             if any(not bound.is_home(tensor) for tensor in bound.held())
         ]
 
+    def edited(self) -> list[str]:
+        """Names of 16-bit copies that somebody has written into, and whose masters differ."""
+        return [bound.segment.name for bound, same in self._edits() if not same.all()]
+
+    @torch.no_grad()
+    def take_edits(self) -> None:
+        """Masters of what somebody has written into 16-bit copies become that, where it differs."""
+        for bound, same in self._edits():
+            master = self._wrap("W", bound.segment)
+            master.copy_(torch.where(same, master, self._wrap("A", bound.segment).float()))
+            bound.settle()
+
+    def _edits(self) -> Iterator[tuple[Bound, torch.Tensor]]:
+        """16-bit copies written into, with where they still are their rounded masters."""
+        for bound in self._bound:
+            if bound.segment.working and bound.is_written and bound.is_home(bound.tensor):
+                working = self._wrap("A", bound.segment)
+                yield bound, working == self._wrap("W", bound.segment).to(working.dtype)
+
     @torch.no_grad()
     def verify(self) -> list[str]:
         """Copies tensors that have left their region back in; returns their names."""
@@ -241,6 +227,7 @@ class Binding:
                 f"the module has changed since its plan was made: {'; '.join(changes[:3])}{more}. "
                 "Call task.compile() again for a new plan"
             )
+        self.take_edits()
         strangers: list[tuple[Bound, torch.Tensor]] = []
         for bound in self._bound:
             held = bound.held()
@@ -320,6 +307,7 @@ class Binding:
     @torch.no_grad()
     def _release(self) -> None:
         """Gives what is left of the module its own float32 tensors and removes every trace."""
+        self.take_edits()
         for bound in self._bound:
             segment, held = bound.segment, bound.held()
             for tensor in held:
@@ -339,7 +327,7 @@ class Binding:
                 norm._buffers[COUNTER] = _counter(norm, counts[name])
         module = self._root()
         for part in module.modules() if module is not None else ():
-            vars(part).pop(_LINK, None)
+            vars(part).pop(LINK, None)
         for handle in self._handles:
             handle.remove()
         self._bound, self._handles, self._links, self._counted = [], [], {}, []

@@ -24,7 +24,14 @@ from renaissance.init import Initializer
 from renaissance.losses import Loss
 from renaissance.memory import Memory, MemoryPlan
 from renaissance.metrics import resolve_metrics
-from renaissance.scan import Scan, check_layers, check_random, has_trained_statistics, scan
+from renaissance.scan import (
+    Scan,
+    check_layers,
+    check_random,
+    check_written,
+    has_trained_statistics,
+    scan,
+)
 from renaissance.step import Passes, StepExecutor
 from renaissance.tally import Tally
 from renaissance.update import Updater
@@ -130,13 +137,18 @@ class Built:
         self.executor.forget_mode()
 
     def away(self) -> list[str]:
-        """Names of tensors that have left their regions."""
-        return self.memory.away(self.module)
+        """Names of tensors that have left their regions, or were changed apart from masters."""
+        return self.memory.away(self.module) + self.memory.edited(self.module)
 
     def check_home(self) -> None:
         """RuntimeError when the step, or a callback, has put new tensors in place of bound ones."""
-        away = self.away()
-        if away:
+        if edited := self.memory.edited(self.module):
+            raise RuntimeError(
+                f"{', '.join(edited[:5])}: changed in place during training in mixed precision, "
+                "where the next update rounds it anew from float32 weights, so that the change "
+                "would be lost; make it in on_epoch_begin, or train in '32-true'"
+            )
+        if away := self.away():
             leaf = away[0].rpartition(".")[2]
             raise RuntimeError(
                 f"{', '.join(away[:5])}{' ...' * (len(away) > 5)}: assigned anew during training, "
@@ -351,6 +363,7 @@ def _assemble(
     assert recipe.loss is not None and recipe.optimizer is not None
     metrics = resolve_metrics(recipe.metrics, recipe.loss)
     plan = plan_of(module, recipe, precision, found.unused if found is not None else ())
+    check_written(found, plan)
     memory = plan.allocate(task.device)
     undo.callback(memory.close)
     memory.bind(module)

@@ -24,8 +24,9 @@ from torch import nn
 from typing_extensions import Self
 
 from renaissance.arena import Arena
-from renaissance.binding import Binding, check_free
+from renaissance.binding import Binding
 from renaissance.layout import Layout
+from renaissance.link import check_free
 from renaissance.segments import (
     REGION_ALIGNMENT,
     WEIGHTS,
@@ -236,7 +237,9 @@ class Memory:
         check_free(module)
         self.plan.check_fits(module)
         self._unbind()  # of a module that no longer exists
-        self._binding = Binding(module, self.plan.segments, arena.wrap, keep_values)
+        self._binding = Binding(
+            module, self.plan.segments, arena.wrap, keep_values, self.plan.has("E")
+        )
         self._release = weakref.finalize(self, self._binding.release)
         self._release.atexit = False
         self.refresh()
@@ -250,8 +253,14 @@ class Memory:
         """Names of tensors that have left their regions; it only looks."""
         return self._bound_to(module).away()
 
+    def edited(self, module: nn.Module) -> list[str]:
+        """Names of 16-bit copies that were changed in place, without their masters."""
+        return self._bound_to(module).edited()
+
     def verify(self, module: nn.Module) -> list[str]:
         """Copies tensors that have left their regions back in and rebinds them.
+
+        What was changed in place in 16-bit copies reaches their masters.
 
         Returns:
             Their names; nearly always empty.

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from renaissance.memory import MemoryPlan
+
 _HOST_READS = {"_local_scalar_dense", "item", "is_nonzero"}
 _DATA_SHAPES = {"nonzero", "masked_select", "unique_consecutive", "_unique2", "unique_dim"}
 _SWITCHES = {"dropout_p", "train", "training"}  # where they are 0 or False nothing is drawn
@@ -125,12 +127,14 @@ class Scan:
         unused: Parameters that got no gradient.
         output_shape: Shape of the output for the batch that was tried, None when not a tensor.
         repeated: Paths of layers of `keyed` that ran more than once.
+        written: Parameters that the forward changes in place.
     """
 
     findings: tuple[Finding, ...]
     unused: tuple[str, ...]
     output_shape: tuple[int, ...] | None
     repeated: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
 
     @property
     def random(self) -> tuple[Finding, ...]:
@@ -152,6 +156,7 @@ def scan(
     layers whose random numbers follow from their path, the same at every call.
     """
     parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    versions = {n: p._version for n, p in module.named_parameters()}
     devices = [p.device for p in parameters.values() if p.is_cuda][:1]
     with (
         torch.random.fork_rng(devices=devices),
@@ -166,7 +171,8 @@ def scan(
     unused = tuple(n for n, g in zip(parameters, gradients) if g is None)
     shape = tuple(output.shape) if isinstance(output, Tensor) else None
     repeated = tuple(name for name, count in calls.items() if count > 1)
-    return Scan(tuple(watch.findings), unused, shape, repeated)
+    written = tuple(n for n, p in module.named_parameters() if p._version != versions.get(n))
+    return Scan(tuple(watch.findings), unused, shape, repeated, written)
 
 
 _WAYS_OUT = (
@@ -182,6 +188,18 @@ def check_random(found: Scan, *, seeded: bool) -> None:
         raise RuntimeError(
             "these operations draw from torch's own generators, which a seeded task neither reads "
             f"nor advances:\n  {lines}\n{_WAYS_OUT}"
+        )
+
+
+def check_written(found: Scan | None, plan: MemoryPlan) -> None:
+    """RuntimeError when the forward changes what an update rounds anew from float32 weights."""
+    names = () if found is None else found.written
+    written = [name for name in names if plan.segment(name).working]
+    if written:
+        raise RuntimeError(
+            f"{', '.join(written)}: changed in place by the forward, which in mixed precision has "
+            "a 16-bit copy that every update rounds anew from float32 weights: the change would "
+            "be lost; train in '32-true', or compute the changed weight without writing it"
         )
 
 

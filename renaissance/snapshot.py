@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from renaissance import nn as layers
-from renaissance.binding import Link, link_of
 from renaissance.checkpoint import STATE, SUFFIX, Checkpoint
 from renaissance.hoststate import FIELDS, HostState
 from renaissance.identity import compare
+from renaissance.link import Link, link_of
 from renaissance.survey import COUNTER
 from renaissance.tensorfile import TensorSpec
 

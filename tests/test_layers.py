@@ -24,7 +24,7 @@ ROWS = [
         "bars",
         "figures picture",
     ],
-    ["memory layout segments survey binding bound arena"],
+    ["memory layout segments survey binding bound link arena"],
     [
         "optim",
         "schedules curves plateau",
