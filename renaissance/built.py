@@ -3,8 +3,6 @@
 import importlib.metadata
 import importlib.util
 
-VERSION = importlib.metadata.version("renaissance")
-
 try:
     from renaissance import _native as _native
 except ImportError as error:
@@ -13,3 +11,5 @@ except ImportError as error:
         raise ImportError(f"renaissance has no C++ module here: {reason}") from None
     reason = "`pip install --force-reinstall .` builds it for this Python and these libraries"
     raise ImportError(f"renaissance's C++ module does not load ({error}): {reason}") from error
+
+VERSION = importlib.metadata.version("renaissance")
