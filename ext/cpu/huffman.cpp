@@ -151,29 +151,39 @@ inline HuffmanDecoder::Symbol HuffmanDecoder::Table::look(u64 bits) const {
   return __builtin_expect(found.bits == 0, 0) ? long_code(bits) : found;
 }
 
-HuffmanDecoder::Pair HuffmanDecoder::PairTable::pair(u32 index) const {
-  const auto packed = [](int bits, int place, int shift, int skip, int zeros, int advance,
-                         int value) {
-    u64 word = static_cast<u64>(value & 0xFFFF);
-    for (int part : {advance, zeros, skip, shift, place, bits})
-      word = word << 8 | static_cast<u64>(part);
-    return Pair{word};
-  };
-  const Symbol one = codes.single[index];
-  if (one.advance == IRREGULAR) return packed(1, IRREGULAR, 63, 0, 0, 0, 0);
-  const Pair alone = packed(one.bits, one.advance - 1, one.shift, one.code_bits, 0, 0, 0);
-  if (one.advance == END || one.bits >= INDEX_BITS) return alone;
-  const Symbol two = codes.single[(index << one.bits) & ((1 << INDEX_BITS) - 1)];
-  if (two.advance == IRREGULAR || one.bits + two.code_bits > INDEX_BITS) return alone;
-  const u64 bits = static_cast<u64>(index) << (64 - INDEX_BITS);
-  return packed(one.bits + two.bits, one.advance + two.advance - 1, two.shift,
-                one.bits + two.code_bits, one.advance - 1, one.advance,
-                extra(bits, one.code_bits, one.shift));
+// The sum of the Pair of one code and what another before it adds, which fits in a pair's bytes.
+constexpr u64 packed(u32 bits, u32 place, u32 shift, u32 skip, u32 zeros, u32 advance, int value) {
+  u64 word = static_cast<u64>(value & 0xFFFF);
+  for (u32 part : {advance, zeros, skip, shift, place, bits}) word = word << 8 | part;
+  return word;
 }
 
 bool HuffmanDecoder::PairTable::make(const JHUFF_TBL& from) {
   if (!codes.make(from, false)) return false;
-  for (u32 index = 0; index < 1 << INDEX_BITS; ++index) pairs[index] = pair(index);
+  Pair alone[1 << INDEX_BITS];
+  for (u32 begin = 0; begin < 1 << INDEX_BITS;) {
+    const Symbol one = codes.single[begin];
+    const bool good = one.advance != IRREGULAR;
+    const u32 count = good ? 1u << (INDEX_BITS - one.code_bits) : 1;  // of all that begin with it
+    const u64 word = good ? packed(one.bits, one.advance - 1u, one.shift, one.code_bits, 0, 0, 0)
+                          : packed(1, IRREGULAR, 63, 0, 0, 0, 0);
+    std::fill_n(alone + begin, count, Pair{word});
+    begin += count;
+  }
+  for (u32 begin = 0; begin < 1 << INDEX_BITS;) {
+    const Symbol one = codes.single[begin];
+    const bool is_first = one.advance < IRREGULAR && one.bits < INDEX_BITS;
+    const u32 free_bits = is_first ? INDEX_BITS - one.bits : 0;
+    const u64 bits = static_cast<u64>(begin) << (64 - INDEX_BITS);
+    const u64 more = packed(one.bits, one.advance, 0, one.bits, one.advance - 1u, one.advance,
+                            extra(bits, one.code_bits, one.shift));
+    for (u32 k = 0; k < 1u << free_bits; ++k) {
+      const Pair two = alone[k << (INDEX_BITS - free_bits) & ((1 << INDEX_BITS) - 1)];
+      const bool has_two = is_first && two.place() != IRREGULAR && two.skip() <= free_bits;
+      pairs[begin + k].word = has_two ? two.word + more : alone[begin + k].word;
+    }
+    begin += 1u << free_bits;
+  }
   return true;
 }
 

@@ -65,7 +65,7 @@ class HuffmanDecoder {
   // What the next INDEX_BITS bits say: the last code they hold and, perhaps, one before it. One
   // word, because a single load is faster than seven.
   struct Pair {
-    u64 word = 0;
+    u64 word;
 
     u32 bits() const { return byte(0); }     // length of all codes and their extra bits
     u32 place() const { return byte(1); }    // of the last one, from the next on; END added
@@ -100,7 +100,6 @@ class HuffmanDecoder {
     Pair pairs[1 << INDEX_BITS];
 
     bool make(const JHUFF_TBL& from);
-    Pair pair(u32 index) const;
   };
 
   struct Component {
