@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -53,6 +53,7 @@ class Binding:
         self._batches: Callable[[], int] = int  # 0 until the owner of the counter gives it
         self._counted: list[tuple[str, weakref.ref[nn.Module]]] = []
         self._base: dict[str, int] = {}
+        self._still: set[str] = set()  # counters that stay
         self._homes = {name: segment for segment in segments for name in segment.names}
         with torch.no_grad():
             self._take(module, keep_values)
@@ -65,14 +66,15 @@ class Binding:
     def counts(self) -> dict[str, int]:
         """``num_batches_tracked`` by name."""
         now = self._batches()
-        return {name: base + now for name, base in self._base.items()}
+        return {n: base + (0 if n in self._still else now) for n, base in self._base.items()}
 
     def set_count(self, name: str, value: int) -> None:
-        self._base[name] = value - self._batches()
+        self._base[name] = value - (0 if name in self._still else self._batches())
 
-    def count_with(self, batches: Callable[[], int]) -> None:
-        """From now on the counts grow as this counter does; their values stay."""
+    def count_with(self, batches: Callable[[], int], still: Collection[nn.Module]) -> None:
+        """From now on the counts grow as this counter does, or stay; their values are kept."""
         counts, self._batches = self.counts(), batches
+        self._still = {name for name, owner in self._counted if owner() in still}
         for name, value in counts.items():
             self.set_count(name, value)
 

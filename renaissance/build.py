@@ -28,7 +28,7 @@ from renaissance.scan import (
     Scan,
     check_layers,
     check_random,
-    check_written,
+    check_reach,
     has_trained_statistics,
     scan,
 )
@@ -208,7 +208,7 @@ def build(task: Task, options: CompileOptions) -> Built:
         elif not recipe.keep_weights:
             built.initialise(recipe.init or Initializer(), task.seed, task.device)
         scalars = built.updater.scalars
-        built.memory.count_batches_with(lambda: int(scalars["batches"]))
+        built.memory.count_batches_with(lambda: int(scalars["batches"]), task.frozen.norms)
         undo.callback(built.executor.close)
         built.executor.prepare(recipe.train, recipe.valid, recipe.accumulate)
         built.check_home()  # a capture has run steps
@@ -363,7 +363,7 @@ def _assemble(
     assert recipe.loss is not None and recipe.optimizer is not None
     metrics = resolve_metrics(recipe.metrics, recipe.loss)
     plan = plan_of(module, recipe, precision, found.unused if found is not None else ())
-    check_written(found, plan)
+    check_reach(found, plan)
     memory = plan.allocate(task.device)
     undo.callback(memory.close)
     memory.bind(module)

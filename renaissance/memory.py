@@ -286,15 +286,18 @@ class Memory:
             raise ValueError(f"{name!r} is no counter; these are: {list(self.batches_tracked)}")
         self._binding.set_count(name, value)
 
-    def count_batches_with(self, batches: Callable[[], int]) -> None:
+    def count_batches_with(
+        self, batches: Callable[[], int], still: Collection[nn.Module] = ()
+    ) -> None:
         """Tells how many training forwards ran since binding (S holds it, skipped ones left out).
 
-        `batches_tracked` grows as this does. It is read when a value is asked for or set, so
-        whoever restores the counter restores it before ``num_batches_tracked``.
+        `batches_tracked` grows as this does, but for the batch-norms in `still`, which work as in
+        evaluation. It is read when a value is asked for or set, so whoever restores the counter
+        restores it before ``num_batches_tracked``.
         """
         if self._binding is None:
             raise RuntimeError("bind a module before its batches are counted")
-        self._binding.count_with(batches)
+        self._binding.count_with(batches, still)
 
     def close(self) -> None:
         """Unbinds the module, if any, and lets go of the bytes. May be called twice."""

@@ -8,6 +8,7 @@ path of the layer that did it.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from renaissance.memory import MemoryPlan
+
+logger = logging.getLogger("renaissance")
 
 _HOST_READS = {"_local_scalar_dense", "item", "is_nonzero"}
 _DATA_SHAPES = {"nonzero", "masked_select", "unique_consecutive", "_unique2", "unique_dim"}
@@ -128,6 +131,7 @@ class Scan:
         output_shape: Shape of the output for the batch that was tried, None when not a tensor.
         repeated: Paths of layers of `keyed` that ran more than once.
         written: Parameters that the forward changes in place.
+        strangers: Shapes of tensors that require gradients and are no parameters of the module.
     """
 
     findings: tuple[Finding, ...]
@@ -135,6 +139,7 @@ class Scan:
     output_shape: tuple[int, ...] | None
     repeated: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
+    strangers: tuple[tuple[int, ...], ...] = ()
 
     @property
     def random(self) -> tuple[Finding, ...]:
@@ -165,6 +170,7 @@ def scan(
     ):
         with _Watch(lambda: stack[-1]) as watch:
             output, loss = run()
+        strangers = _strangers(loss, module)
         gradients: Sequence[Tensor | None] = [None] * len(parameters)
         if loss.requires_grad:
             gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
@@ -172,7 +178,7 @@ def scan(
     shape = tuple(output.shape) if isinstance(output, Tensor) else None
     repeated = tuple(name for name, count in calls.items() if count > 1)
     written = tuple(n for n, p in module.named_parameters() if p._version != versions.get(n))
-    return Scan(tuple(watch.findings), unused, shape, repeated, written)
+    return Scan(tuple(watch.findings), unused, shape, repeated, written, strangers)
 
 
 _WAYS_OUT = (
@@ -191,16 +197,45 @@ def check_random(found: Scan, *, seeded: bool) -> None:
         )
 
 
-def check_written(found: Scan | None, plan: MemoryPlan) -> None:
-    """RuntimeError when the forward changes what an update rounds anew from float32 weights."""
-    names = () if found is None else found.written
-    written = [name for name in names if plan.segment(name).working]
+def check_reach(found: Scan | None, plan: MemoryPlan) -> None:
+    """What updates do not reach: other tensors than parameters, said, and writes of the forward.
+
+    Raises:
+        RuntimeError: The forward changes what an update rounds anew from float32 weights.
+    """
+    if found is None:
+        return
+    if found.strangers:
+        logger.warning(
+            "the loss depends on %d tensors that require gradients and are no parameters of the "
+            "model, of the loss itself or of a plain list, say; they stay as they are: %s. Make "
+            "them parameters of the model, or take requires_grad from them",
+            len(found.strangers),
+            ", ".join(map(str, found.strangers[:5])),
+        )
+    written = [name for name in found.written if plan.segment(name).working]
     if written:
         raise RuntimeError(
             f"{', '.join(written)}: changed in place by the forward, which in mixed precision has "
             "a 16-bit copy that every update rounds anew from float32 weights: the change would "
             "be lost; train in '32-true', or compute the changed weight without writing it"
         )
+
+
+def _strangers(loss: Tensor, module: nn.Module) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the tensors that the loss's gradients end in, without the module's parameters."""
+    known = {id(parameter) for parameter in module.parameters()}
+    waiting, seen = [loss.grad_fn], set()
+    found: list[tuple[int, ...]] = []
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            leaf = getattr(node, "variable", None)
+            if leaf is not None and id(leaf) not in known:
+                found.append(tuple(leaf.shape))
+            waiting += [before for before, _ in node.next_functions]
+    return tuple(found)
 
 
 def check_layers(module: nn.Module, smallest_batch: int | None) -> None:

@@ -79,3 +79,42 @@ def test_a_dropout_that_runs_twice_is_said(capsys):
         make(Twice(drops)).compile()
         said = "drops.0 runs more than once in a forward and draws the same mask"
         assert (said in capsys.readouterr().out) == is_said
+
+
+class Uncertain(nn.Module):
+    """A loss with a parameter of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.zeros(2, 1))
+
+    def forward(self, output, target):
+        return F.cross_entropy(output, target) * self.scale.exp().mean()
+
+
+class Unlisted(nn.Sequential):
+    """Has a layer that is none of its modules."""
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.LazyLinear(3))
+        self.hidden = [nn.Linear(3, 3)]
+
+    def forward(self, x):
+        return self.hidden[0](super().forward(x))
+
+
+def test_what_the_loss_depends_on_beside_the_model_is_said(caplog):
+    weights = torch.ones((), requires_grad=True)
+    for loss, model, shapes in (
+        (Uncertain(), None, "1 tensors .* stay as they are: (2, 1). Make"),
+        (lambda o, y: F.cross_entropy(o * weights, y), None, "1 tensors .* stay as they are: ()"),
+        (rn.CrossEntropyLoss(), Unlisted(), "2 tensors .* stay as they are: (3, 3), (3,). Make"),
+        (torch.nn.CrossEntropyLoss(), None, ""),
+    ):
+        caplog.clear()
+        task = rn.Task(model or nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), seed=1, device="cpu")
+        x = np.zeros((8, 2), np.float32)
+        task.loss(loss).optimizer(rn.SGD(lr=0.1))
+        task.data(rn.Loader.from_arrays(x, np.arange(8) % 3, batch_size=4)).compile(report="none")
+        found = "".join(r.getMessage() for r in caplog.records if "stay as they" in r.getMessage())
+        assert all(part in found for part in shapes.split(" .* ")) and bool(found) == bool(shapes)
