@@ -1,4 +1,4 @@
-"""Labels of a data set in Python, which come one by one and need not be alike."""
+"""Samples and labels of a data set in Python, which come one by one and need not be alike."""
 
 import numpy as np
 import pytest
@@ -48,3 +48,29 @@ def test_a_float_among_whole_numbers_is_refused(kind):
     for odd in (0.5, 2.0, torch.tensor(1.0)):
         with pytest.raises(ValueError, match="sample 2: has the label .*; the first one was a wh"):
             labels_of(kind([0, 1, odd, 1]))
+
+
+@pytest.mark.parametrize("kind", ["pair", "dict", "lone", "tuple of one"])
+def test_a_part_of_a_map_style_data_set_has_its_samples(kind):
+    class Any(torch.utils.data.Dataset):
+        def __len__(self):
+            return 10
+
+        def __getitem__(self, index):
+            x = torch.full((2,), float(index))
+            return {
+                "pair": (x, index),
+                "dict": {"image": x, "label": index, "name": "a"},
+                "lone": x,
+                "tuple of one": (x,),
+            }[kind]
+
+    parts = rn.split(Any(), 0.3, seed=1)
+    found = []
+    for part in parts:
+        (batch,) = rn.Loader(part, batch_size=10).epoch(0)
+        assert batch.x[:, 0].tolist() == part.indices.tolist()
+        assert batch.y is None or batch.y.tolist() == part.indices.tolist()
+        assert (batch.y is None) == (kind in ("lone", "tuple of one"))
+        found += part.indices.tolist()
+    assert sorted(found) == list(range(10))

@@ -21,6 +21,10 @@ Labels = npt.NDArray[Any]
 #: The class number of a sample that does not count: `CrossEntropyLoss` ignores it by default.
 IGNORED = -100
 
+#: Names under which a sample given as a dict holds its two parts, in order of preference.
+INPUT_KEYS = ("x", "image", "img", "input", "inputs", "pixel_values", "data")
+TARGET_KEYS = ("y", "label", "labels", "target", "targets", "fine_label")
+
 
 @runtime_checkable
 class Dataset(Protocol):
@@ -121,10 +125,7 @@ class Subset:
         return len(self.indices)
 
     def read(self, index: int, /) -> tuple[Any, Any]:
-        chosen = int(self.indices[index])
-        if hasattr(self.dataset, "read"):
-            return self.dataset.read(chosen)  # type: ignore[no-any-return]
-        return self.dataset[chosen]  # type: ignore[no-any-return]
+        return read_sample(self.dataset, int(self.indices[index]))
 
     def as_arrays(self) -> tuple[npt.NDArray[Any], Labels | None] | None:
         whole = optional(self.dataset, "as_arrays")
@@ -182,6 +183,36 @@ def split(dataset: Any, fraction: float, *, seed: int = 0) -> tuple[Subset, Subs
         )
     order = Permutation(n, derive(check_seed(seed), SPLIT), 0)[:]
     return Subset(dataset, np.sort(order[count:])), Subset(dataset, np.sort(order[:count]))
+
+
+def read_sample(dataset: Any, index: int) -> tuple[Any, Any]:
+    """(x, y) through `read` or, of a torch map-style data set, ``[index]``; y may be None."""
+    if callable(getattr(dataset, "read", None)):
+        x, y = dataset.read(index)
+        return x, y
+    return parts_of(dataset[index])
+
+
+def parts_of(item: Any) -> tuple[Any, Any]:
+    """(x, y) of a tuple, a dict or a lone tensor, of a sample or of a whole batch.
+
+    Raises:
+        TypeError: neither of them.
+    """
+    if isinstance(item, dict):
+        x = next((item[key] for key in INPUT_KEYS if key in item), None)
+        y = next((item[key] for key in TARGET_KEYS if key in item), None)
+        if x is None:
+            raise TypeError(
+                f"a sample is a dict with {', '.join(map(repr, item))}; it takes one of "
+                f"{', '.join(INPUT_KEYS)} and, for the label, one of {', '.join(TARGET_KEYS)}"
+            )
+        return x, y
+    if isinstance(item, (tuple, list)):
+        if len(item) not in (1, 2):
+            raise TypeError(f"a sample has {len(item)} parts; it takes (x,) or (x, y)")
+        return item[0], item[1] if len(item) == 2 else None
+    return item, None
 
 
 def optional(dataset: Any, method: str) -> Any:

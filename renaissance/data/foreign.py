@@ -14,10 +14,10 @@ import torch
 from typing_extensions import Self
 
 from renaissance.data.batch import Batch
-from renaissance.data.dataset import logger
+from renaissance.data.dataset import logger, parts_of
 from renaissance.data.loader import Loader
 from renaissance.data.stream import Position
-from renaissance.data.supply import LabelSpec, SampleSpec, parts_of
+from renaissance.data.supply import LabelSpec, SampleSpec
 from renaissance.random import ORDER, check_seed, derive
 
 #: What does not hold with somebody else's loader; said at fit.

@@ -20,13 +20,10 @@ from renaissance.data.dataset import (
     as_targets,
     check_labels,
     optional,
+    read_sample,
     sample_name,
 )
 from renaissance.data.images import is_picture, picture_of
-
-#: Names under which a sample given as a dict holds its two parts, in order of preference.
-INPUT_KEYS = ("x", "image", "img", "input", "inputs", "pixel_values", "data")
-TARGET_KEYS = ("y", "label", "labels", "target", "targets", "fine_label")
 
 
 @dataclass(frozen=True)
@@ -285,36 +282,6 @@ def _channels_of(picture: Any) -> int:
         return 1
     found = shape[0] if isinstance(picture, torch.Tensor) else shape[2]
     return int({2: 1, 4: 3}.get(found, found))
-
-
-def read_sample(dataset: Any, index: int) -> tuple[Any, Any]:
-    """(x, y) through `read` or, of a torch map-style data set, ``[index]``; y may be None."""
-    if callable(getattr(dataset, "read", None)):
-        x, y = dataset.read(index)
-        return x, y
-    return parts_of(dataset[index])
-
-
-def parts_of(item: Any) -> tuple[Any, Any]:
-    """(x, y) of a tuple, a dict or a lone tensor, of a sample or of a whole batch.
-
-    Raises:
-        TypeError: neither of them.
-    """
-    if isinstance(item, dict):
-        x = next((item[key] for key in INPUT_KEYS if key in item), None)
-        y = next((item[key] for key in TARGET_KEYS if key in item), None)
-        if x is None:
-            raise TypeError(
-                f"a sample is a dict with {', '.join(map(repr, item))}; it takes one of "
-                f"{', '.join(INPUT_KEYS)} and, for the label, one of {', '.join(TARGET_KEYS)}"
-            )
-        return x, y
-    if isinstance(item, (tuple, list)):
-        if len(item) not in (1, 2):
-            raise TypeError(f"a sample has {len(item)} parts; it takes (x,) or (x, y)")
-        return item[0], item[1] if len(item) == 2 else None
-    return item, None
 
 
 def row_array(x: Any) -> npt.NDArray[Any]:
