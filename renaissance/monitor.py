@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from renaissance.direction import direction
 from renaissance.settings import nearest
 
 logger = logging.getLogger("renaissance")
-
-#: What "auto" takes a name for, by its last part; other names need mode="min" or "max".
-LOWER_IS_BETTER = ("loss", "error", "mse", "mae", "rmse", "perplexity")
-HIGHER_IS_BETTER = ("accuracy", "auc", "precision", "recall", "f1", "iou", "dice", "r2")
 
 
 class Monitor:
@@ -38,7 +34,7 @@ class Monitor:
                 "(the direction is mode's business)"
             )
         self.owner, self.name, self.min_delta = owner, name, float(min_delta)
-        self.mode = _direction(owner, name, mode)
+        self.mode = direction(owner, name, mode)
         self.reset()
 
     def reset(self) -> None:
@@ -103,19 +99,3 @@ class Monitor:
             return False
         self.best, self.best_epoch = state["best"], state["best_epoch"]
         return True
-
-
-def _direction(owner: str, name: str, mode: str) -> str:
-    if mode in ("min", "max"):
-        return mode
-    if mode != "auto":
-        raise ValueError(f"{owner}: mode = {mode!r} is not allowed; it takes auto, min or max")
-    last = name.rsplit("_", 1)[-1]
-    if last in LOWER_IS_BETTER:
-        return "min"
-    if last in HIGHER_IS_BETTER or re.fullmatch(r"top\d+", last):
-        return "max"
-    raise ValueError(
-        f"{owner}: mode = 'auto' does not know whether {name!r} should fall or rise; "
-        "say mode='min' or mode='max'"
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Literal
 
+from renaissance.direction import direction
 from renaissance.schedules import ScheduleRun, WarmSchedule
 from renaissance.settings import Setting, setting, value
 
@@ -47,8 +48,18 @@ class ReduceLROnPlateau(WarmSchedule):
     )
     mode: Setting[Literal["auto", "min", "max"]] = setting(
         default="auto",
-        doc="Whether lower ('min') or higher ('max') is better; 'auto': higher for accuracies.",
+        doc="Whether lower ('min') or higher ('max') is better; 'auto': by the name, such as "
+        "val_loss, accuracy or val_auc; another one needs 'min' or 'max'.",
     )
+
+    def check_complete(self) -> None:
+        super().check_complete()
+        direction(type(self).__name__, self.settings.monitor, self.settings.mode)
+
+    @property
+    def direction(self) -> str:
+        """ "min" or "max": where the watched value is to go."""
+        return direction(type(self).__name__, self.settings.monitor, self.settings.mode)
 
     def start(self) -> PlateauRun:
         return PlateauRun(self.ready())
@@ -64,9 +75,7 @@ class PlateauRun(ScheduleRun):
         super().__init__(schedule)
         settings = schedule.settings
         self.monitor = settings.monitor
-        self._higher = settings.mode == "max" or (
-            settings.mode == "auto" and "acc" in settings.monitor.lower()
-        )
+        self._higher = schedule.direction == "max"
         self.best: float | None = None
         self.bad = 0  # values without progress since the last one or the last reduction
         self.cooling = 0  # values that will not be counted

@@ -12,6 +12,7 @@ ROWS = [
     ["built"],
     [
         "settings wording",
+        "direction",
         "busy",
         "devices",
         "random",

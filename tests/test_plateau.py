@@ -122,3 +122,30 @@ def test_a_foreign_state_is_refused():
 def test_wrong_values(given, text):
     with pytest.raises(ValueError, match=text):
         rn.ReduceLROnPlateau(**given)
+
+
+@pytest.mark.parametrize(
+    "monitor, mode, falls",
+    [
+        ("val_loss", "auto", True),
+        ("val_mae", "auto", True),
+        ("val_accuracy", "auto", False),
+        ("val_top5_accuracy", "auto", False),
+        ("val_auc", "auto", False),
+        ("f1", "auto", False),
+        ("val_auc", "min", True),
+        ("val_thing", "max", False),
+    ],
+)
+def test_the_direction_is_that_of_the_name(monitor, mode, falls):
+    run = rn.ReduceLROnPlateau(base_lr=0.4, monitor=monitor, mode=mode, patience=0).start()
+    found = [run.observe(value) for value in (0.5, 0.6, 0.7)]
+    assert found == [False, falls, falls]
+
+
+def test_a_name_that_tells_no_direction_needs_a_mode():
+    given = rn.ReduceLROnPlateau(base_lr=0.4).monitor("val_thing")
+    for use in (given.start, given.ready, lambda: given.lr(0, 10)):
+        with pytest.raises(ValueError, match="ReduceLROnPlateau: mode = 'auto' does not know wh"):
+            use()
+    assert given.mode("max").lr(0, 10) == 0.4

@@ -25,7 +25,7 @@ def test_an_epoch_without_validation_is_not_observed(freq, seen):
 
 def test_an_unknown_monitor_is_an_error_in_the_first_epoch():
     with pytest.raises(ValueError, match="watches 'val_losses'"):
-        plateau(monitor="val_losses").fit(epochs=4, validation_freq=2, verbose=0)
+        plateau(monitor="val_losses", mode="min").fit(epochs=4, validation_freq=2, verbose=0)
     task = plateau()
     task.data(loader()).compile(report="none")
     with pytest.raises(ValueError, match="watches 'val_loss'"):
