@@ -284,7 +284,7 @@ def _check_label_range(loss: Loss, loader: Loader, output_shape: tuple[int, ...]
     label = loader.sample_spec().label
     if label is not None and label.high is not None and loss.is_classification:
         extremes = np.array([label.low, label.high])
-        if len(output_shape) == 2 and not label.shape:
+        if label.shape == output_shape[2:]:
             loss.check_target(extremes, (2, output_shape[1]))
 
 

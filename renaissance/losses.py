@@ -210,7 +210,11 @@ def _weight_of(target: Tensor, weights: Tensor | None, ignored: int) -> Tensor:
 def _pictures(
     logs: Tensor, target: Tensor, weights: Tensor | None, smoothing: float, ignored: int
 ) -> tuple[Tensor, Tensor]:
-    """(sum, weight) of logarithms (N, C, ...) against classes (N, ...)."""
+    """(sum, weight) of logarithms (N, C, ...) against classes (N, ...).
+
+    A class outside 0 to C-1 makes the sum NaN, gradients too, so that the step is skipped and told;
+    torch's own loss ends in an error, which nothing in a captured step can.
+    """
     line = (-1, *(1,) * (logs.ndim - 2))  # (C, 1, ...)
     classes = torch.arange(logs.shape[1], device=logs.device).view(line)
     counted = (target != ignored).unsqueeze(1)  # (N, 1, ...)
@@ -224,7 +228,8 @@ def _pictures(
     if smoothing:
         spread = -torch.where(counted, logs, 0.0).sum()
         total = total * (1.0 - smoothing) + spread * (smoothing / logs.shape[1])
-    return total, weight
+    odd = (counted.squeeze(1) & ((target < 0) | (target >= logs.shape[1]))).any()
+    return total * torch.where(odd, math.nan, 1.0), weight
 
 
 def check_equal_shapes(name: str, target: Sequence[int], output: Sequence[int]) -> None:

@@ -241,6 +241,11 @@ def _strangers(loss: Tensor, module: nn.Module) -> tuple[tuple[int, ...], ...]:
 def check_layers(module: nn.Module, smallest_batch: int | None) -> None:
     """ValueError for layers that cannot work in a static step."""
     for name, layer in module.named_modules():
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.sparse:
+            raise ValueError(
+                f"{name or 'the model'} ({type(layer).__name__}) has sparse=True, but gradients "
+                "are kept dense, all in one region; say sparse=False"
+            )
         if not isinstance(layer, nn.modules.batchnorm._BatchNorm):
             continue
         if layer.track_running_stats and layer.momentum is None:

@@ -152,6 +152,20 @@ def test_batches_of_any_size_add_up(loss, target, cuts):
     torch.testing.assert_close(sum(parts), whole, rtol=1e-13, atol=1e-14)
 
 
+@pytest.mark.parametrize("odd", [-1, 5, 255])
+def test_a_class_of_pictures_that_there_is_not_makes_the_loss_nan(odd):
+    shape = (2, 5, 3, 3)
+    output, target = draw(shape).requires_grad_(), classes(shape)
+    loss = rn.CrossEntropyLoss().function("cpu")
+    assert loss(output, target)[0].isfinite()
+    target[1, 2, 0] = odd
+    total, _ = loss(output, target)
+    (gradient,) = torch.autograd.grad(total, output)
+    assert total.isnan() and gradient.isnan().any()
+    ignoring = rn.CrossEntropyLoss(ignore_index=odd).function("cpu")
+    assert ignoring(output, target)[0].isfinite()
+
+
 @pytest.mark.parametrize("places", [(), (2,)])
 def test_classes_of_eight_bits_are_none_that_is_ignored(places):
     output = torch.zeros(3, 200, *places)

@@ -118,3 +118,29 @@ def test_what_the_loss_depends_on_beside_the_model_is_said(caplog):
         task.data(rn.Loader.from_arrays(x, np.arange(8) % 3, batch_size=4)).compile(report="none")
         found = "".join(r.getMessage() for r in caplog.records if "stay as they" in r.getMessage())
         assert all(part in found for part in shapes.split(" .* ")) and bool(found) == bool(shapes)
+
+
+def test_a_class_of_pictures_beyond_the_first_batch_is_found_at_compile():
+    x, y = np.zeros((20, 1, 2, 2), np.float32), np.zeros((20, 2, 2), np.int64)
+    y[17, 1, 0] = 255
+    for index, valid in ((-100, y), (-100, y[:17]), (255, y)):
+        task = rn.Task(nn.Conv2d(1, 3, 1), seed=1, device="cpu").optimizer(rn.SGD(lr=0.1))
+        task.loss(rn.CrossEntropyLoss(ignore_index=index))
+        train = y if index == 255 else y[:17]
+        task.data(
+            rn.Loader.from_arrays(x[: len(train)], train, batch_size=4),
+            rn.Loader.from_arrays(x[: len(valid)], valid, batch_size=4),
+        )
+        if valid is y and index == -100:
+            with pytest.raises(ValueError, match="validation data: target.* = 255 is no class"):
+                task.compile(report="none")
+        else:
+            task.compile(report="none").close()
+
+
+def test_sparse_gradients_are_refused():
+    task = rn.Task(nn.Sequential(nn.EmbeddingBag(9, 3, sparse=True)), seed=1, device="cpu")
+    task.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1))
+    task.data(rn.Loader.from_arrays(np.zeros((8, 2), np.int64), np.arange(8) % 3, batch_size=4))
+    with pytest.raises(ValueError, match=r"0 \(EmbeddingBag\) has sparse=True"):
+        task.compile()
