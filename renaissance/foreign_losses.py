@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -24,8 +25,14 @@ from renaissance.losses import (
 from renaissance.settings import Setting, setting, value
 
 #: Torch's losses that compare element by element, and broadcast where shapes differ.
-_ELEMENTWISE_MODULES = (nn.L1Loss, nn.MSELoss, nn.SmoothL1Loss, nn.HuberLoss)
-_ELEMENTWISE_FUNCTIONS = (F.l1_loss, F.mse_loss, F.smooth_l1_loss, F.huber_loss)
+_ELEMENTWISE_MODULES = (
+    *(nn.L1Loss, nn.MSELoss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss, nn.KLDivLoss),
+    *(nn.HingeEmbeddingLoss, nn.MultiLabelSoftMarginLoss),
+)
+_ELEMENTWISE_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    *(F.l1_loss, F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.poisson_nll_loss, F.kl_div),
+    *(F.hinge_embedding_loss, F.multilabel_soft_margin_loss),
+)
 
 
 @value
@@ -45,7 +52,8 @@ class CallableLoss(Loss):
         mean = self.settings.mean
         if isinstance(mean, torch.nn.Module):
             mean = copy.deepcopy(mean).to(device)
-        is_elementwise = isinstance(mean, _ELEMENTWISE_MODULES) or mean in _ELEMENTWISE_FUNCTIONS
+        inner = _inner(mean)
+        is_elementwise = isinstance(inner, _ELEMENTWISE_MODULES) or inner in _ELEMENTWISE_FUNCTIONS
 
         def from_mean(output: Any, target: Tensor) -> tuple[Tensor, Tensor]:
             if is_elementwise:
@@ -66,7 +74,7 @@ class CallableLoss(Loss):
     @property
     def name(self) -> str:
         """What messages call it."""
-        mean = self.settings.mean
+        mean = _inner(self.settings.mean)
         return str(getattr(mean, "__name__", type(mean).__name__))
 
     def nominal_weight(self, output_shape: Sequence[int]) -> float:
@@ -81,6 +89,13 @@ class CallableLoss(Loss):
 
     def __repr__(self) -> str:
         return f"CallableLoss({self.name})"
+
+
+def _inner(mean: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a ``functools.partial``, itself otherwise."""
+    while isinstance(mean, functools.partial):
+        mean = mean.func
+    return mean
 
 
 def as_loss(given: object) -> Loss:

@@ -1,5 +1,6 @@
 """Losses against torch in float64, and what makes a sum and a weight of them."""
 
+import functools
 import itertools
 import math
 
@@ -338,6 +339,9 @@ def test_torchs_losses_that_have_no_peer_stay_what_they_are():
         (as_loss(torch.nn.HuberLoss()), torch.zeros(4), "HuberLoss needs"),
         (as_loss(F.l1_loss), torch.zeros(4), "l1_loss needs"),
         (as_loss(F.mse_loss), torch.zeros(1, 1), "mse_loss needs"),
+        (as_loss(torch.nn.PoissonNLLLoss()), torch.zeros(4), "PoissonNLLLoss needs"),
+        (as_loss(torch.nn.KLDivLoss()), torch.zeros(4), "KLDivLoss needs"),
+        (as_loss(functools.partial(F.huber_loss, delta=2.0)), torch.zeros(4), "huber_loss needs"),
         (
             rn.CrossEntropyLoss(),
             torch.zeros(4, 1, dtype=torch.int64),
