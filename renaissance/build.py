@@ -8,7 +8,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
@@ -21,9 +20,9 @@ from renaissance.data.loader import Loader
 from renaissance.fastpath import choose_passes
 from renaissance.frozen import freeze
 from renaissance.init import Initializer
-from renaissance.losses import Loss
 from renaissance.memory import Memory, MemoryPlan
 from renaissance.metrics import resolve_metrics
+from renaissance.misfit import NO_TARGETS, check_targets
 from renaissance.scan import (
     Scan,
     check_layers,
@@ -167,8 +166,10 @@ class Built:
 
 
 def first_samples(loader: Loader, count: int = 2) -> tuple[Any, Tensor]:
-    """The first samples of epoch 0 as tensors: what shapes are judged by."""
+    """The first samples of epoch 0 as tensors: what shapes are judged by; they need targets."""
     batch = loader.batch_at(0, 0, seed=0)
+    if batch.y is None:
+        raise ValueError(f"training data: {NO_TARGETS}")
     return as_tensors(batch.x, count), as_tensors(batch.y, count)
 
 
@@ -274,30 +275,12 @@ def _scan(task: Task, sample: tuple[Any, Tensor]) -> Scan:
         return _scan(task, first_samples(loader, loader.batch_size))
     check_random(found, seeded=task.seed_given)
     if found.output_shape is not None and recipe.train is not None:
-        _check_label_range(recipe.loss, recipe.train, found.output_shape)
-        _check_validation(recipe.loss, recipe.valid, found.output_shape)
-    return found
-
-
-def _check_label_range(loss: Loss, loader: Loader, output_shape: tuple[int, ...]) -> None:
-    """The smallest and the largest label of all data against the model's classes."""
-    label = loader.sample_spec().label
-    if label is not None and label.high is not None and loss.is_classification:
-        extremes = np.array([label.low, label.high])
-        if label.shape == output_shape[2:]:
-            loss.check_target(extremes, (2, output_shape[1]))
-
-
-def _check_validation(loss: Loss, loader: Loader | None, output_shape: tuple[int, ...]) -> None:
-    """Shape and type of validation targets, which may differ from those of mixed training data."""
-    label = loader.sample_spec().label if isinstance(loader, Loader) else None
-    if loader is not None and label is not None:
-        blank = torch.zeros((2, *label.shape), dtype=label.dtype, device="cpu").numpy()
+        check_targets(recipe.loss, recipe.train, found.output_shape)
         try:
-            loss.check_target(blank, (2, *output_shape[1:]))
-            _check_label_range(loss, loader, output_shape)
+            check_targets(recipe.loss, recipe.valid, found.output_shape)
         except ValueError as error:
             raise ValueError(f"validation data: {error}") from None
+    return found
 
 
 def _one_pass(

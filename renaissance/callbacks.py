@@ -63,6 +63,9 @@ class EarlyStopping(Callback):
         self.patience, self.restore_best = patience, restore_best
         self.reset()
 
+    def __repr__(self) -> str:
+        return f"EarlyStopping({self.monitor!r}, patience={self.patience})"
+
     def reset(self) -> None:
         self._watched.reset()
         self.wait = 0
@@ -211,6 +214,9 @@ class ModelCheckpoint(Callback):
         self.keep = keep
         self.folder = None if folder is None else pathlib.Path(folder)
         self.reset()
+
+    def __repr__(self) -> str:
+        return f"ModelCheckpoint({self._watched.name!r}, keep={self.keep})"
 
     def reset(self) -> None:
         self._watched.reset()

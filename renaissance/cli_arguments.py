@@ -66,7 +66,12 @@ def check_overrides(overrides: Sequence[str]) -> None:
     for text in overrides:
         if text.startswith("-") and "=" not in text:
             close = difflib.get_close_matches(text, [n for n in names if n.startswith("-")], n=1)
-            raise click.NoSuchOption(text, possibilities=close, ctx=context)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(
+                f"No such option {text!r}.{hint} Settings are written key=value, such as "
+                "fit.epochs=5",
+                ctx=context,
+            )
 
 
 def import_file(path: str) -> None:
@@ -101,8 +106,8 @@ def find_run(run: str, checkpoint: str) -> tuple[RunFolder, Path]:
 
 def newest_run(path: str) -> Path:
     """The path itself, or of ``runs/<name>`` the run in it that began last, which is said."""
-    found = RunFolder.newest_in(Path(path))
-    if found is None:
+    found = RunFolder.all_in(Path(path))
+    if not found:
         return Path(path)
-    click.echo(f"run       {found.path}", err=True)
-    return found.path
+    click.echo(f"run       {found[-1].path}", err=True)
+    return found[-1].path

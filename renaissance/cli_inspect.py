@@ -102,17 +102,23 @@ def schema(imports: Sequence[str]) -> None:
 @click.option("--picture", default="compare.png", show_default=True, help="Where the curves go.")
 @click.option("--no-picture", is_flag=True, help="Only the table.")
 def compare(runs: Sequence[str], picture: str, no_picture: bool) -> None:
-    """Several runs in one table and one picture.
+    """Several runs, or all runs of a folder of them, in one table and one picture.
 
     \b
-    Example:
-      renaissance compare runs/digits/*
+    Examples:
+      renaissance compare runs/digits
+      renaissance compare runs/digits/20260102-030405-1a2b3c4d runs/try-2
     """
-    found: dict[str, list[dict[str, float]]] = {}
+    folders: list[RunFolder] = []
     for name in runs:
-        folder = RunFolder.of(name)
+        folders += RunFolder.all_in(Path(name)) or [RunFolder.of(name)]
+    has_several_parents = len({folder.path.resolve().parent for folder in folders}) > 1
+    found: dict[str, list[dict[str, float]]] = {}
+    for folder in folders:
         metrics = folder.path / "metrics.csv"
-        found[folder.label(found)] = read_metrics(metrics) if metrics.is_file() else []
+        found[folder.label(has_several_parents)] = (
+            read_metrics(metrics) if metrics.is_file() else []
+        )
     click.echo(compare_runs(found), nl=False)
     if not no_picture and any(found.values()):
         click.echo(f"picture  {plot_compare(found, picture)}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,13 +57,15 @@ def evaluate(  # noqa: PLR0913 - one parameter for each option
     """
     folder, place, experiment = open_run(run, checkpoint, overrides, imports)
     loader = evaluation_data(folder, experiment, part, pictures)
-    task = trained(experiment, place, loader)
-    found = task.evaluate(loader, weights=weights)
+    with telling_size(folder, loader):
+        task = trained(experiment, place, loader)
+        found = task.evaluate(loader, weights=weights)
     if as_json:
         click.echo(dump_json(found, what="metrics", indent=None).decode(), nl=False)
     else:
+        width = max(12, *map(len, found))
         for name, value in found.items():
-            click.echo(f"{name:12} {value:.6g}")
+            click.echo(f"{name:{width}} {value:.6g}")
     if report is not None:
         write_report(task, loader, weights, Path(report))
 
@@ -121,6 +124,22 @@ def trained(experiment: Experiment, place: Path, loader: Loader) -> Task:
         checkpoint.path, weights_only=True
     )
     return task
+
+
+@contextmanager
+def telling_size(folder: RunFolder, loader: Loader) -> Iterator[None]:
+    """Around work on pictures: where they are refused, the size that the run was trained on."""
+    try:
+        yield
+    except ValueError as error:
+        known, given = folder.facts().get("sample_shape"), loader.sample_spec().shape
+        if not isinstance(error.__cause__, RuntimeError) or known in (None, list(given)):
+            raise
+        raise ValueError(
+            f"samples of shape {given} come out of the run's transforms, it was trained on "
+            f"{tuple(known)}; pictures of other sizes need a resize among the transforms of its "
+            f"data, or are resized before. {error}"
+        ) from error
 
 
 def write_report(task: Task, loader: Loader, weights: str | None, folder: Path) -> None:
@@ -188,9 +207,11 @@ def predict(  # noqa: PLR0913 - one parameter for each option
     """
     folder, place, experiment = open_run(run, checkpoint, (), imports)
     names, loader = prediction_data(folder, experiment, files, part)
-    task = trained(experiment, place, loader)
-    outputs = task.predict(loader, weights=weights)
+    with telling_size(folder, loader):
+        task = trained(experiment, place, loader)
+        outputs = task.predict(loader, weights=weights)
     if output is not None:
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
         np.save(output, outputs)
     is_choice = as_loss(made(experiment.loss)).is_classification and outputs.ndim == 2
     for name, row in zip(names, outputs):

@@ -15,6 +15,7 @@ from renaissance.data.batch import Batch
 from renaissance.data.foreign import TorchLoader
 from renaissance.data.loader import Loader
 from renaissance.hooks import Callback, CallbackList
+from renaissance.misfit import check_data, explaining, refuse_samples
 from renaissance.progress import Progress, make_progress, resolve_verbose
 
 if TYPE_CHECKING:
@@ -161,14 +162,18 @@ def evaluate(
         watch: Told of every batch; who started it ends it.
 
     Raises:
-        ValueError: The loader leaves samples out.
+        ValueError: The loader leaves samples out, or the model does not take them.
     """
     check_whole(loader, "evaluate")
     executor = built.executor
     executor.tally.test.zero_()
     with weights_of(built, weights), executor.test_batches(loader, seed=seed) as batches:
         for batch in batches if watch is None else watch.each(batches):
-            executor.test_step(batch)
+            try:
+                executor.test_step(batch)
+            except RuntimeError as error:
+                refuse_samples(error, built, *loader.sample_spec()[:2])
+                raise
     return executor.tally.means("test")
 
 
@@ -177,6 +182,7 @@ def evaluate_task(
 ) -> dict[str, float]:
     """What `Task.evaluate` does."""
     built = task.require()
+    check_data(built, loader, "evaluate")
     with watching(task, "evaluate", loader, callbacks, verbose) as watch:
         means = evaluate(built, loader, seed=task.seed, weights=weights, watch=watch)
         watch.end(means)
@@ -198,7 +204,9 @@ def test_on_batch(built: Built, x: Any, y: Any) -> dict[str, float]:
     """Loss and metrics of one batch with raw weights."""
     executor = built.executor
     executor.tally.test.zero_()
-    executor.test_step(executor.place(x, y))
+    batch = executor.place(x, y)
+    with explaining(built, batch):
+        executor.test_step(batch)
     return executor.tally.means("test")
 
 
@@ -232,7 +240,12 @@ def predict(
     with weights_of(built, weights):
         batches = executor.fed_batches(loader, seed=seed)
         for batch in batches if watch is None else watch.each(batches):
-            parts.append((np.asarray(batch.ids), executor.predict_step(batch).cpu().numpy()))
+            try:
+                output = executor.predict_step(batch)
+            except RuntimeError as error:
+                refuse_samples(error, built, *loader.sample_spec()[:2])
+                raise
+            parts.append((np.asarray(batch.ids), output.cpu().numpy()))
     ids = np.concatenate([i for i, _ in parts])
     outputs = np.concatenate([o for _, o in parts])
     ordered = np.empty_like(outputs)

@@ -22,13 +22,17 @@ INK, FAINT = "#24292f", "#8c959f"
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: ``y`` over ``x``. Where ``y`` is NaN there is a gap, marked on the axis."""
+    """One curve: ``y`` over ``x``. Where ``y`` is NaN there is a gap, marked on the axis.
+
+    ``ends_in_label``: the last value stands behind the label.
+    """
 
     label: str
     x: Sequence[float]
     y: Sequence[float]
     colour: str = COLOURS[0]
     is_dashed: bool = False
+    ends_in_label: bool = True
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def save(figure: Any, path: str | os.PathLike[str]) -> pathlib.Path:
 def draw_panels(
     panels: Sequence[Panel], path: str | os.PathLike[str], *, title: str = "", x_label: str = ""
 ) -> pathlib.Path:
-    """Curves in panels, two or three in a row; each line is labelled with its last value."""
+    """Curves in panels, two or three in a row; a line is labelled with its last value."""
     columns = {1: 1, 2: 2, 4: 2}.get(len(panels), 3)
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(max(5.5, 4.6 * columns), 3.3 * rows + (0.4 if title else 0.0))
@@ -97,7 +101,7 @@ def _draw_panel(axes: Any, panel: Panel, x_label: str) -> None:
             linestyle="--" if line.is_dashed else "-",
             marker="o" if few else None,
             markersize=3.5,
-            label=_with_last_value(line.label, y),
+            label=_with_last_value(line.label, y) if line.ends_in_label else line.label,
         )
     gaps = sorted(
         {x for line in panel.lines for x, y in zip(line.x, line.y) if not math.isfinite(y)}
@@ -124,7 +128,9 @@ def _ticks(axes: Any) -> None:
     """Whole numbers below (epochs, steps), a common power of ten for small values at the left."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(
+        MaxNLocator(integer=True, nbins=8, steps=[1, 2, 5, 10], min_n_ticks=1)
+    )
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 5), useMathText=True)
     axes.yaxis.get_offset_text().set_fontsize(8.5)
 

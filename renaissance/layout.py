@@ -27,7 +27,7 @@ from renaissance.segments import (
 from renaissance.tables import human, table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Layout:
     """Where everything is, as values. Two equal plans have the same regions, offsets and ranges.
 
@@ -44,6 +44,12 @@ class Layout:
     ranges: tuple[UpdateRange, ...]
     counters: tuple[str, ...]
     snapshot: tuple[Region, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__}: {len(self.segments)} tensors, {human(self.total_bytes)}; "
+            "print(plan.to_text()) shows it>"
+        )
 
     @cached_property
     def parameters(self) -> tuple[Segment, ...]:

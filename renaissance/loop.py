@@ -21,6 +21,7 @@ from renaissance.evaluation import Watch, evaluate, forget_guests
 from renaissance.hooks import Callback, CallbackList
 from renaissance.interrupts import Interrupts
 from renaissance.logs import LazyLogs
+from renaissance.misfit import check_data
 from renaissance.options import FitOptions, Horizon, horizon_for
 from renaissance.progress import make_progress
 from renaissance.resume import Checkpoints, resume
@@ -334,6 +335,8 @@ def run_fit(
 ) -> None:
     """Resume if asked for, settle the schedule's horizon, and train."""
     built = task.require()
+    for loader in (train, options.validation):
+        check_data(built, loader, "fit")
     names = ["loss", *built.executor.tally.names[1:], "learning_rate"]
     if options.validation is not None:
         names += [f"val_{name}" for name in built.executor.tally.names]

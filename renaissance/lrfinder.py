@@ -44,11 +44,12 @@ class Sweep:
     def plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw the loss over the logarithm of the rate as a PNG."""
         places = [math.log10(rate) for rate in self.rates]
-        lines = [Line("smoothed loss", places, list(self.losses), COLOURS[0])]
+        lines = [Line("smoothed loss", places, list(self.losses), ends_in_label=False)]
         if self.suggestion is not None:
             mark = math.log10(self.suggestion)
             span = [min(self.losses), max(self.losses)]
-            lines.append(Line(f"suggested {self.suggestion:.2g}", [mark, mark], span, COLOURS[1]))
+            label = f"suggested {self.suggestion:.2g}"
+            lines.append(Line(label, [mark, mark], span, COLOURS[1], ends_in_label=False))
         panels = [Panel("loss", lines)]
         return draw_panels(panels, path, title="learning rate sweep", x_label="log10 of the rate")
 

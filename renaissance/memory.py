@@ -47,7 +47,7 @@ from renaissance.survey import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MemoryPlan(Layout):
     """The layout of a module and its recipe: build it, look at it, allocate it."""
 

@@ -170,7 +170,8 @@ def resolve_metrics(
         else:
             raise TypeError(
                 f"metric = {item!r} ({type(item).__name__}) is not allowed; it takes a name, a "
-                "function (output, target) -> mean, or a Metric"
+                "function (output, target) -> mean, or a Metric; several are separate arguments: "
+                "task.metrics('accuracy', 'top5')"
             )
         if metric.name in (other.name for other in found):
             raise ValueError(f"two metrics are called {metric.name!r}; give each its own name")

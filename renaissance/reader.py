@@ -75,14 +75,18 @@ class Reader:
         """For an unknown name: the nearest one there, else in another section; and all allowed."""
         if not note.key:
             return ""
-        guess = nearest(note.key, note.allowed)
-        for path, names in () if guess else self._seen.items():
-            found = nearest(note.key, names)
-            if found and path:
-                guess = join(path, found)
-                break
+        guess = nearest(note.key, note.allowed) or self._elsewhere(note.key)
         hint = f"; did you mean {guess!r}?" if guess else "."
         return f"{hint} Allowed: {', '.join(note.allowed)}"
+
+    def _elsewhere(self, key: str) -> str | None:
+        """The path of a setting of that very name in another section, or of the nearest one."""
+        sections = [(path, names) for path, names in self._seen.items() if path]
+        for path, names in sections:
+            if key in names:
+                return join(path, key)
+        found = [join(path, near) for path, names in sections if (near := nearest(key, names))]
+        return found[0] if found else None
 
     # ---------------------------------------------------------------------------- mappings
 
@@ -322,7 +326,7 @@ def _came(node: Node) -> str:
 
 #: What Python calls otherwise than YAML.
 _YAML_WORDS = {
-    r"\ba tuple\b": "a list",
+    r"\ba list or tuple\b": "a list",
     r"\bTrue or False\b": "true or false",
     r"\bNone\b": "null",
     r"\ban instance of \w+": "a mapping of its settings",

@@ -81,6 +81,13 @@ class Told:
     def __init__(self) -> None:
         self._recipe, self._stale = Recipe(), False
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in Told.__dict__ and callable(Told.__dict__[name]):
+            raise AttributeError(
+                f"task.{name} is called, not assigned to: task.{name}({value!r:.60})"
+            )
+        super().__setattr__(name, value)
+
     @property
     def settings(self) -> Recipe:
         """What the task has been told, by name."""

@@ -16,7 +16,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +71,10 @@ class RunFolder:
         return cls(parent / found[-1]) if found else None
 
     @classmethod
-    def newest_in(cls, parent: Path) -> RunFolder | None:
-        """The run that began last of those in ``runs/<name>``, or None where there is none."""
-        found = [n for n in _run_names(parent, "[0-9a-f]+") if (parent / n / CONFIG).is_file()]
-        return cls(parent / found[-1]) if found else None
+    def all_in(cls, parent: Path) -> list[RunFolder]:
+        """The runs in ``runs/<name>``, in the order in which they began."""
+        names = _run_names(parent, "[0-9a-f]+")
+        return [cls(parent / name) for name in names if (parent / name / CONFIG).is_file()]
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> RunFolder:
@@ -87,9 +87,12 @@ class RunFolder:
         for place in (start, *start.absolute().parents):
             if (place / CONFIG).is_file():
                 return cls(place)
+        inside = sorted(p.name for p in start.iterdir()) if start.is_dir() else []
+        named = [str(start / name) for name in inside if cls.all_in(start / name)]
+        hint = f". There are runs in {', '.join(named)}" if named else ""
         raise CheckpointError(
             f"{start} is no run folder and lies in none: a run folder has a {CONFIG}, and "
-            "`renaissance train` makes one"
+            f"`renaissance train` makes one{hint}"
         )
 
     def experiment(self, registry: Registry = REGISTRY) -> Experiment:
@@ -128,10 +131,10 @@ class RunFolder:
         pointers = [name for name in (LATEST, BEST) if (self.checkpoints / name).is_file()]
         return pointers + [str(step_of(place)) for place in checkpoint_folders(self.checkpoints)]
 
-    def label(self, taken: Collection[str]) -> str:
-        """A short name in a table: the folder's, with its parent's where that is taken."""
+    def label(self, with_parent: bool) -> str:
+        """A short name in a table: the folder's, behind its parent's if so."""
         place = self.path.resolve()
-        return place.name if place.name not in taken else f"{place.parent.name}/{place.name}"
+        return f"{place.parent.name}/{place.name}" if with_parent else place.name
 
     def classes(self) -> list[str] | None:
         """Names of the classes, None where the data has none."""

@@ -261,7 +261,8 @@ def read_pointer(path: Path) -> Path:
         name = ""
     if not _STEP_NAME.fullmatch(name):
         raise CheckpointError(
-            f"checkpoint pointer {path}: is no pointer; it holds one line such as {step_name(1)}"
+            f"checkpoint pointer {path}: is no pointer; it holds one line such as {step_name(1)}. "
+            "A checkpoint is a folder; weights from a .safetensors file: task.pretrained(path)"
         )
     return path.with_name(name)
 

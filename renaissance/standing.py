@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from renaissance import evaluation, snapshot
@@ -39,6 +40,9 @@ class Standing(Told):
     """
 
     model: nn.Module
+    name: str
+    seed: int
+    device: torch.device
     deterministic: bool
     precision: Precision
     threads: int
@@ -59,6 +63,18 @@ class Standing(Told):
         self.callback_states: list[dict[str, Any]] = []
         self.running_callbacks: CallbackList | None = None
         self.running_checkpoints: Checkpoints | None = None
+
+    def __repr__(self) -> str:
+        told = {name: getattr(self._recipe, name) for name in ("loss", "optimizer", "scheduler")}
+        options = {"name": self.name, "seed": self.seed, "device": str(self.device)}
+        options["precision"] = self.precision.name
+        given = {**options, **{name: one for name, one in told.items() if one is not None}}
+        where = "not compiled" if self._built is None else "compiled"
+        return (
+            f"<Task of {type(self.model).__name__}: "
+            f"{', '.join(f'{name}={one!r}' for name, one in given.items())}; "
+            f"{where}, {self.epoch} epochs, {self.attempted_steps} steps>"
+        )
 
     def switches(self) -> Switches:
         """torch's global switches as this task wants them: a context manager."""

@@ -29,6 +29,7 @@ from renaissance.history import History
 from renaissance.hooks import Callback
 from renaissance.init import Initializer
 from renaissance.loop import dry_run, run_fit
+from renaissance.misfit import explaining
 from renaissance.options import Position, check_fit_arguments, fit_options
 from renaissance.precision import resolve_precision
 from renaissance.progress import resolve_verbose
@@ -214,7 +215,8 @@ class Task(Standing):
             batch = built.executor.place(x, y)
             rate = self.learning_rate_at(self.position.attempted)
             built.executor.set_rates([rate])
-            built.executor.step(iter([batch]), 1)
+            with explaining(built, batch):
+                built.executor.step(iter([batch]), 1)
         self.position.attempted += 1
         return built.executor.tally.means("last") | {"learning_rate": rate}
 

@@ -76,7 +76,7 @@ _WHAT = {
     "int_type": "a whole number",
     "bool_type": "True or False",
     "string_type": "a text",
-    "tuple_type": "a tuple",
+    "tuple_type": "a list or tuple",
     "list_type": "a list",
     "finite_number": "a finite number",
 }

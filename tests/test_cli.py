@@ -282,6 +282,17 @@ class TestEvaluateAndPredict:
         found = json.loads(ok(run("evaluate", trained, "--folder", pictures, "--json")))
         assert found["accuracy"] == json.loads(ok(run("evaluate", trained, "--json")))["accuracy"]
 
+    def test_pictures_of_another_size(self, run, trained):
+        Image.fromarray(np.zeros((12, 10), np.uint8)).save("wide.png")
+        code, _, err = run("predict", trained, "wide.png")
+        assert code == 1 and "Traceback" not in err
+        assert "of shape (1, 12, 10) come out of the run's transforms, it was trained on (1," in err
+        for label in range(3):
+            Path(f"wide/pattern {label}").mkdir(parents=True)
+            Image.open("wide.png").save(f"wide/pattern {label}/0.png")
+        code, _, err = run("evaluate", trained, "--folder", "wide")
+        assert code == 1 and "it was trained on (1, 8, 8); pictures of other sizes need a re" in err
+
     def test_a_report(self, run, trained):
         assert "pattern 0" in ok(run("evaluate", trained, "--report", "report"))
         assert {p.name for p in Path("report").iterdir()} == {
@@ -292,10 +303,10 @@ class TestEvaluateAndPredict:
 
     def test_predict_files_and_folders(self, run, trained, pictures):
         files = sorted(pictures.rglob("*.png"))
-        out = ok(run("predict", trained, pictures, "--output", "scores.npy"))
+        out = ok(run("predict", trained, pictures, "--output", "new/scores.npy"))
         rows = [line.split("\t") for line in out.splitlines()]
         assert [row[0] for row in rows] == [str(f) for f in files]
-        scores = np.load("scores.npy")
+        scores = np.load("new/scores.npy")
         assert scores.shape == (30, 3) and scores.dtype == np.float32
         assert [row[1] for row in rows] == [f"pattern {k}" for k in scores.argmax(1)]
         share = torch.softmax(torch.from_numpy(scores).double(), 1).max(1).values
@@ -441,6 +452,15 @@ class TestLooking:
         assert all(folder.name in out for folder in folders)
         assert Path("compare.png").stat().st_size > 1000
         assert run("compare", "nowhere")[0] == 1
+        assert ok(run("compare", "runs/tiny")) == out  # all that are in it
+        code, _, err = run("compare", "runs")
+        assert code == 1 and err.endswith("There are runs in runs/tiny\n")
+
+    def test_runs_of_several_names_are_told_apart(self, run):
+        for name in ("tiny", "other"):
+            ok(run("train", "tiny.yaml", "fit.epochs=1", f"name={name}"))
+        lines = ok(run("compare", "runs/tiny", "runs/other", "--no-picture")).splitlines()
+        assert [line.partition("/")[0] for line in lines[2:]] == ["tiny", "other"]
 
     def test_data_verify(self, run, here):
         for name in ("a", "b"):

@@ -171,6 +171,7 @@ class TestOverrides:
             ("fit.epochs=010", "command line:1:12: fit.epochs: 010 is not allowed; it must be a "
              "whole number (no leading zeros: write 10)"),
             ("fit.epoch=1", "command line:1:11: fit.epoch: is no setting; did you mean 'epochs'?"),
+            ("epochs=1", "command line:1:8: epochs: is no setting; did you mean 'fit.epochs'?"),
             ("data.train.shuffle=yes", "command line:1:20: data.train.shuffle: yes is not allowed"),
         ],
     )  # fmt: skip

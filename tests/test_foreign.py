@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import renaissance as rn
 from renaissance.data.foreign import TORCH_NOTE, TorchLoader, as_loader
+from renaissance.datasets import Digits
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -211,6 +212,30 @@ def test_refusals():
         TorchLoader(DataLoader(TensorDataset(X), batch_size=20, drop_last=True))
     with pytest.raises(TypeError, match=r"received list; .*write rn.Loader\(dataset"):
         as_loader([1, 2])
+    for given, what in (((X, Y), "tuple"), (X, "Tensor"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=rf"received {what}; .*write rn.Loader.from_arrays\(x"):
+            as_loader(given)
+    with pytest.raises(TypeError, match=r"received Digits; .*write rn.Loader\(dataset, batch"):
+        as_loader(Digits(split="test"))
+    with pytest.raises(TypeError, match=r"received str; .*ImageFolder\('photos/train'\), batch_"):
+        as_loader("photos/train")
     loader = TorchLoader(DataLoader(TensorDataset(X, X, Y), batch_size=2))
-    with pytest.raises(TypeError, match="a sample has 3 parts"):
+    with pytest.raises(TypeError, match="a sample has 3 parts.*; several inputs of a sample go in"):
         loader.batch_at(0, 0)
+
+
+class Two(torch.utils.data.Dataset):
+    """Two inputs of different shapes, and a class."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return (torch.zeros(2, 3), torch.zeros(5)), index % 2
+
+
+def test_two_inputs_say_what_to_do():
+    with pytest.raises(TypeError, match="x of the DataLoader's batch is list.*forward takes apart"):
+        TorchLoader(DataLoader(Two(), batch_size=2)).batch_at(0, 0)
+    with pytest.raises(ValueError, match="a sample is no array: .*model's forward takes apart"):
+        rn.Loader(Two(), batch_size=2)

@@ -47,6 +47,7 @@ ROWS = [
         "recipe",
         "carried",
         "fastpath",
+        "misfit",
         "build",
         "evaluation",
         "options",

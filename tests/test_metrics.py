@@ -130,6 +130,7 @@ def test_the_losss_ignored_class_is_no_sample():
         (["accuracy"], rn.BCEWithLogitsLoss(), ValueError, "'binary_accuracy' compares"),
         (["top5", "top5"], CE, ValueError, "two metrics are called 'top5_accuracy'"),
         ([3], CE, TypeError, r"metric = 3 \(int\)"),
+        ([["top2"]], CE, TypeError, r"\(list\) .*; several are separate argum"),
         ([rn.Metric], CE, TypeError, "metric = <class"),
         ([lambda output, target: output], CE, ValueError, "name = '<lambda>' is not allowed"),
     ],

@@ -75,8 +75,8 @@ def test_show_batch_draws_the_pictures_that_the_model_sees(tmp_path, channels):
     dataset = Synthetic(9, size=96, channels=channels)
     mean, std = (0.2,) * channels, (0.3,) * channels
     loader = loader_of(dataset, transforms=(rn.Normalize(mean=mean, std=std),))
-    loader.show_batch(tmp_path / "batch.png", count=5)
-    sheet = np.asarray(Image.open(tmp_path / "batch.png"))
+    loader.show_batch(tmp_path / "new" / "batch.png", count=5)
+    sheet = np.asarray(Image.open(tmp_path / "new" / "batch.png"))
     assert sheet.shape == (2 * 114, 3 * 100, 3)
     x = dataset.as_arrays()[0]
     for k in range(5):

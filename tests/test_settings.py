@@ -261,7 +261,7 @@ class Sample(Value):
         ({"switch": 1}, TypeError, "switch = 1 .* True or False"),
         ({"switch": "yes"}, TypeError, "True or False"),
         ({"text": 3}, TypeError, "text = 3 .* a text"),
-        ({"pair": 3}, TypeError, "pair = 3 .* a tuple"),
+        ({"pair": 3}, TypeError, "pair = 3 .* a list or tuple"),
         ({"pair": (1.0,)}, TypeError, r"pair = \(1.0,\) .* item \[1\] is missing"),
         ({"pair": (1.0, "x")}, TypeError, r"pair\[1\] = 'x' \(str\) .* a number"),
         ({"items": (1, 2, 3, 4)}, ValueError, "at most 3 items"),

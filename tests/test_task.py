@@ -1,6 +1,7 @@
 """The Task end to end on the CPU: what the README promises, and what goes wrong on the way."""
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -417,6 +418,27 @@ def frozen():
 def test_what_a_task_does_not_take(use, error, text):
     with pytest.raises(error, match=text):
         use()
+
+
+def test_what_is_called_is_not_assigned():
+    task = make()
+    with pytest.raises(AttributeError, match=r"called, not assigned to: task.optimizer\(SGD\(lr"):
+        task.optimizer = rn.SGD(lr=0.5)
+    assert task.settings.optimizer != rn.SGD(lr=0.5)
+    task.stop_training = True  # what is an attribute stays one
+    assert task.stop_training
+
+
+def test_a_task_says_what_it_is_and_where_it_stands():
+    task = make()
+    assert re.fullmatch(
+        r"<Task of \w+: name='\w+', seed=\d+, device='cpu', precision='32-true', "
+        r"loss=CrossEntropyLoss\(.*\), optimizer=.+; not compiled, 0 epochs, 0 steps>",
+        repr(task),
+    )
+    quiet(task, epochs=2)
+    assert repr(task).endswith("; compiled, 2 epochs, 16 steps>")
+    assert re.fullmatch(r"<MemoryPlan: \d+ tensors, .*to_text\(\).*>", repr(task.plan))
 
 
 def test_one_callback_needs_no_list():

@@ -25,6 +25,12 @@ IGNORED = -100
 INPUT_KEYS = ("x", "image", "img", "input", "inputs", "pixel_values", "data")
 TARGET_KEYS = ("y", "label", "labels", "target", "targets", "fine_label")
 
+#: What to do about several inputs.
+SEVERAL = (
+    "; several inputs of a sample go into one array, which the model's forward takes apart: "
+    "np.concatenate([a.ravel(), b.ravel()])"
+)
+
 
 @runtime_checkable
 class Dataset(Protocol):
@@ -55,8 +61,8 @@ class ArrayDataset:
 
     Args:
         x: NumPy array or torch tensor. uint8 (N, H, W) or (N, H, W, C) are pictures, transforms
-            apply. Any other type passes to the model untouched, bit for bit; float64 becomes
-            float32, said once (by the logger "renaissance").
+            apply. Any other type passes to the model untouched, bit for bit; float64 and
+            float16 become float32, said once (by the logger "renaissance").
         y: Labels: integers become int64, floating-point targets float32. None: no labels.
         num_classes: For integer labels; default: the largest label + 1. A label of -100 is of no
             class and does not count.
@@ -100,6 +106,10 @@ class ArrayDataset:
     def __len__(self) -> int:
         return len(self._x)
 
+    def __repr__(self) -> str:
+        y = "" if self._y is None else f", {self._y.dtype} {self._y.shape}"
+        return f"{type(self).__name__}({self._x.dtype} {self._x.shape}{y})"
+
     def read(self, index: int, /) -> tuple[Any, Any]:
         return self._x[index], None if self._y is None else self._y[index]
 
@@ -123,6 +133,9 @@ class Subset:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def __repr__(self) -> str:
+        return f"Subset({self.dataset!r}, {len(self)} of {len(self.dataset)} samples)"
 
     def read(self, index: int, /) -> tuple[Any, Any]:
         return read_sample(self.dataset, int(self.indices[index]))
@@ -210,7 +223,7 @@ def parts_of(item: Any) -> tuple[Any, Any]:
         return x, y
     if isinstance(item, (tuple, list)):
         if len(item) not in (1, 2):
-            raise TypeError(f"a sample has {len(item)} parts; it takes (x,) or (x, y)")
+            raise TypeError(f"a sample has {len(item)} parts; it takes (x,) or (x, y)" + SEVERAL)
         return item[0], item[1] if len(item) == 2 else None
     return item, None
 
@@ -240,7 +253,7 @@ def array_digest(array: npt.NDArray[Any] | None) -> dict[str, Any] | None:
 
 
 def as_inputs(x: Any, *, say: bool = True) -> npt.NDArray[Any]:
-    """x as a contiguous array or planar pictures; float64 becomes float32, which is said."""
+    """x as a contiguous array or planar pictures; float64 and float16 become float32, said."""
     array = as_numpy(x, "x")
     if array.ndim == 0 or len(array) == 0:
         raise ValueError(
@@ -248,9 +261,9 @@ def as_inputs(x: Any, *, say: bool = True) -> npt.NDArray[Any]:
         )
     if array.dtype == np.uint8:
         _check_pictures(array)
-    elif array.dtype == np.float64:
+    elif array.dtype in (np.float64, np.float16):
         if say:
-            logger.warning("x is float64 and becomes float32; pass float32 to silence this")
+            logger.warning("x is %s and becomes float32; pass float32 to silence this", array.dtype)
         array = array.astype(np.float32)
     elif array.dtype.kind not in "fiub":
         raise TypeError(f"x has dtype {array.dtype}; it takes uint8 pictures, floats or integers")
@@ -315,8 +328,10 @@ def check_labels(labels: Labels, num_classes: int, name: Any) -> None:
     bad = np.flatnonzero(((labels < 0) | (labels >= num_classes)) & (labels != IGNORED))
     if bad.size:
         first = int(bad[0])
+        known = f"sample {first}"
+        known += f" ({name(first)})" * (name(first) != known)
         raise ValueError(
-            f"label {int(labels[first])} of sample {first} ({name(first)}) is not allowed; with "
+            f"label {int(labels[first])} of {known} is not allowed; with "
             f"{num_classes} classes it takes 0 to {num_classes - 1}. {bad.size} of {len(labels)} "
             f"labels are outside ({IGNORED} is for samples that do not count)"
         )

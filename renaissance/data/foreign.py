@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import random
 import weakref
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import torch
 from typing_extensions import Self
 
 from renaissance.data.batch import Batch
-from renaissance.data.dataset import logger, parts_of
+from renaissance.data.dataset import SEVERAL, logger, parts_of
 from renaissance.data.loader import Loader
 from renaissance.data.stream import Position
 from renaissance.data.supply import LabelSpec, SampleSpec
@@ -315,7 +316,10 @@ def _tensor(data: Any, what: str) -> torch.Tensor:
         return data
     if isinstance(data, np.ndarray):
         return torch.from_numpy(data)
-    raise TypeError(f"{what} of the DataLoader's batch is {type(data).__name__}; it takes tensors")
+    raise TypeError(
+        f"{what} of the DataLoader's batch is {type(data).__name__}; it takes tensors"
+        + (SEVERAL if isinstance(data, (list, tuple, dict)) else "")
+    )
 
 
 def _target(y: torch.Tensor) -> torch.Tensor:
@@ -373,11 +377,17 @@ def as_loader(data: Any) -> Loader:
     if isinstance(data, torch.utils.data.DataLoader):
         logger.warning(TORCH_NOTE)
         return cast("Loader", TorchLoader(data))
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "shape"):
-        hint = "write rn.Loader(dataset, batch_size=...)"
-    else:
-        hint = "write rn.Loader.from_arrays(x, y, batch_size=...)"
     raise TypeError(
         f"data: received {type(data).__name__}; an rn.Loader or a torch DataLoader is needed; "
-        f"{hint}"
+        f"write {_remedy(data)}"
     )
+
+
+def _remedy(data: Any) -> str:
+    if isinstance(data, (str, os.PathLike)):
+        path = os.fspath(data)
+        return f"rn.Loader(renaissance.datasets.ImageFolder({path!r}), batch_size=...)"
+    is_array = hasattr(data, "shape") or isinstance(data, (tuple, dict))  # (x, y)
+    if hasattr(data, "__len__") and not is_array:
+        return "rn.Loader(dataset, batch_size=...)"
+    return "rn.Loader.from_arrays(x, y, batch_size=...)"

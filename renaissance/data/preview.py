@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ def draw_batch(
     classes: tuple[str, ...] | None,
     count: int,
 ) -> None:
-    """Writes pictures (N, C, H, W) and their labels as a PNG grid."""
+    """Writes pictures (N, C, H, W) and their labels as a PNG grid, making the folders above it."""
     levels = _levels(batch.x[:count], program)
     count, height, width = len(levels), *levels.shape[1:3]
     scale = max(1, -(-_CELL // width))
@@ -119,7 +120,9 @@ def draw_batch(
         )
         sheet.paste(picture, (left, top))
         pen.text((left, top + height * scale), _caption(batch, k, classes), fill="black")
-    sheet.save(path, format="PNG")
+    place = pathlib.Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(place, format="PNG")
 
 
 def _levels(x: npt.NDArray[np.float32], program: Program) -> npt.NDArray[np.uint8]:

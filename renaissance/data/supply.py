@@ -14,6 +14,7 @@ import torch
 from renaissance import _native
 from renaissance.data.dataset import (
     IGNORED,
+    SEVERAL,
     Labels,
     as_inputs,
     as_numpy,
@@ -286,7 +287,12 @@ def _channels_of(picture: Any) -> int:
 
 def row_array(x: Any) -> npt.NDArray[Any]:
     """One sample that is no picture, as an array."""
-    return as_numpy(x, "a sample")
+    try:
+        return as_numpy(x, "a sample")
+    except ValueError as error:
+        if isinstance(x, (list, tuple)):
+            raise ValueError(f"{error}{SEVERAL}") from None
+        raise
 
 
 def describe(x: Any) -> str:

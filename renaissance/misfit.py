@@ -1,0 +1,124 @@
+"""Data that does not fit a compiled task: what came, and what the task takes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from renaissance.data.batch import Batch
+from renaissance.data.loader import Loader
+from renaissance.losses import Loss
+
+if TYPE_CHECKING:
+    from renaissance.build import Built
+
+
+#: Data without targets where a loss needs them.
+NO_TARGETS = (
+    "the data has no targets, which the loss needs; give them, as in "
+    "rn.Loader.from_arrays(x, y, batch_size=...) or a data set of (x, y). "
+    "task.predict takes data without"
+)
+
+
+def check_targets(loss: Loss, loader: Loader | None, output_shape: tuple[int, ...]) -> None:
+    """Shape, type and range of a loader's targets, as far as they are known without reading.
+
+    Raises:
+        ValueError: There are none, or the loss cannot compare them with outputs of this shape
+            (batch first).
+    """
+    if not isinstance(loader, Loader):
+        return
+    label = loader.sample_spec().label
+    if label is None:
+        raise ValueError(NO_TARGETS)
+    blank = torch.zeros((2, *label.shape), dtype=label.dtype, device="cpu").numpy()
+    loss.check_target(blank, (2, *output_shape[1:]))
+    is_class_numbers = loss.is_classification and label.shape == output_shape[2:]
+    if label.high is not None and is_class_numbers:
+        loss.check_target(np.array([label.low, label.high]), (2, output_shape[1]))
+
+
+def check_data(built: Built, loader: Loader | None, what: str) -> None:
+    """Refuse data other than what was compiled with whose targets are missing or do not fit.
+
+    Args:
+        built: The compiled task.
+        loader: The data; outputs for samples of another shape are not known, so nothing is said
+            of their targets.
+        what: "fit", "evaluate": who asks.
+
+    Raises:
+        ValueError: See above.
+    """
+    recipe = built.recipe
+    if not isinstance(loader, Loader) or loader is recipe.train or loader is recipe.valid:
+        return
+    spec = loader.sample_spec()
+    if spec.label is None:
+        raise ValueError(f"{what}: {NO_TARGETS}")
+    known = None if recipe.train is None else recipe.train.sample_spec()
+    output_shape = None if built.scan is None else built.scan.output_shape
+    if recipe.loss is not None and output_shape and known and known.shape == spec.shape:
+        try:
+            check_targets(recipe.loss, loader, output_shape)
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from None
+
+
+def refuse_samples(
+    error: RuntimeError, built: Built, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """Say what a model that failed was given, where that is not what its training data has.
+
+    Args:
+        error: What the model raised; anything but a plain RuntimeError is left to itself.
+        built: The compiled task.
+        shape, dtype: Of a sample.
+
+    Raises:
+        ValueError: With both shapes and types.
+    """
+    train = built.recipe.train
+    known = None if train is None else train.sample_spec()
+    if type(error) is not RuntimeError or (known and known[:2] == (shape, dtype)):
+        return
+    text = f"the model does not take samples of shape {shape} and type {_name(dtype)}: {error}"
+    if known is not None:
+        text += f". Its training data has {known.shape} and {_name(known.dtype)}"
+    raise ValueError(text) from error
+
+
+@contextlib.contextmanager
+def explaining(built: Built, batch: Batch) -> Iterator[None]:
+    """Around a step on a batch given by hand: what fails is said of its targets, or its samples.
+
+    Raises:
+        ValueError: In the place of torch's own error, where they do not fit.
+    """
+    try:
+        yield
+    except (RuntimeError, IndexError) as error:
+        if isinstance(batch.x, torch.Tensor):
+            _refuse_batch(error, built, batch.x, batch.y)
+        raise
+
+
+def _refuse_batch(error: Exception, built: Built, x: torch.Tensor, y: torch.Tensor) -> None:
+    train = built.recipe.train
+    is_usual = train is not None and train.sample_spec().shape == tuple(x.shape[1:])
+    output_shape = None if built.scan is None else built.scan.output_shape
+    loss = built.recipe.loss
+    if loss is not None and output_shape and (is_usual or isinstance(error, IndexError)):
+        loss.check_target(y.cpu().numpy(), (len(x), *output_shape[1:]))
+    if isinstance(error, RuntimeError):
+        refuse_samples(error, built, tuple(x.shape[1:]), x.dtype)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

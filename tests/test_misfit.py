@@ -1,0 +1,98 @@
+"""Data that does not fit a compiled task: what came and what is taken."""
+
+import numpy as np
+import pytest
+import torch
+from small import X, Y, make
+
+import renaissance as rn
+
+
+@pytest.fixture
+def task():
+    task = make().compile(report="none")
+    yield task
+    task.close()
+
+
+def of(x=X, y=Y):
+    return rn.Loader.from_arrays(x, y, batch_size=16, workers=0)
+
+
+WIDE = np.zeros((64, 9), np.float32)
+TARGETS = [
+    (None, "the data has no targets, which the loss needs; give them"),
+    (Y + 1, r"target\[1\] = 4 is no class: the model gives 4, numbered 0 to 3"),
+    (Y.astype(np.float32), r"cannot compare outputs \(2, 4\) with targets \(2,\) of type float32"),
+]
+
+
+@pytest.mark.parametrize(("y", "text"), TARGETS)
+def test_targets_of_other_data(task, y, text):
+    with pytest.raises(ValueError, match=f"evaluate: .*{text}"):
+        task.evaluate(of(y=y))
+    with pytest.raises(ValueError, match=f"fit: .*{text}"):
+        task.fit(of(y=y), epochs=1, verbose=0)
+    with pytest.raises(ValueError, match=f"fit: .*{text}"):
+        task.fit(epochs=1, verbose=0, validation_data=of(y=y))
+    assert task.attempted_steps == 0
+    assert set(task.evaluate(of())) == {"loss", "accuracy"}  # the task works on
+
+
+def test_data_to_compile_with_needs_targets():
+    with pytest.raises(ValueError, match="training data: the data has no targets"):
+        make(train=of(y=None)).compile(report="none")
+    with pytest.raises(ValueError, match="validation data: the data has no targets"):
+        make(valid=of(y=None)).compile(report="none")
+
+
+def test_predict_needs_none(task):
+    assert task.predict(of(y=None)).shape == (64, 4)
+
+
+def test_samples_of_another_shape_or_type(task):
+    text = r"shape \(9,\) and type float32: .*Its training data has \(6,\) and float32"
+    for look in (task.evaluate, task.predict):
+        with pytest.raises(ValueError, match=text):
+            look(of(WIDE))
+    with pytest.raises(ValueError, match=r"and type int64: .*data has \(6,\) and float32"):
+        task.predict(np.zeros((3, 6), np.int64))
+
+
+def test_a_batch_by_hand(task):
+    before = task.state_hash()
+    for use in (task.train_on_batch, task.test_on_batch):
+        with pytest.raises(ValueError, match=r"shape \(9,\) and type float32"):
+            use(WIDE[:4], Y[:4])
+        with pytest.raises(ValueError, match=r"target\[0\] = 7 is no class: the model gives 4"):
+            use(X[:4], np.full(4, 7))
+    assert task.state_hash() == before
+
+
+def test_an_error_of_the_models_own_stays_what_it_is(task):
+    def fails(module, inputs):
+        raise RuntimeError("of my own")
+
+    hook = task.model.first.register_forward_pre_hook(fails)
+    for use in (lambda: task.predict(X), lambda: task.train_on_batch(X, Y)):
+        with pytest.raises(RuntimeError, match=r"^of my own$"):
+            use()
+    hook.remove()
+    assert task.predict(X).shape == (64, 4)
+
+
+def test_half_precision_arrays_become_float32(caplog):
+    half = X.astype(np.float16)
+    loader = of(half)
+    assert "x is float16 and becomes float32" in caplog.text
+    assert loader.sample_spec().dtype == torch.float32
+    assert np.array_equal(loader.batch_at(0, 0).x, half[:16].astype(np.float32))
+
+
+def test_what_data_says_of_itself():
+    whole = "ArrayDataset(float32 (64, 6), int64 (64,))"
+    assert repr(of()) == f"Loader({whole}, batch_size=16, workers=0)"
+    rest, part = rn.split(of().dataset, 0.25, seed=1)
+    assert (repr(rest), repr(part)) == tuple(
+        f"Subset({whole}, {n} of 64 samples)" for n in (48, 16)
+    )
