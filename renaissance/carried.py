@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +15,10 @@ from renaissance.memory import Memory
 
 if TYPE_CHECKING:
     from renaissance.build import Built
+    from renaissance.options import Position
+    from renaissance.recipe import Recipe
+
+logger = logging.getLogger("renaissance")
 
 #: Counters that a second compile keeps; that of applied updates belongs to the moments.
 COUNTERS = ("attempted", "skipped", "micro", "batches", "loss_scale")
@@ -100,12 +105,14 @@ class Carried:
         sums: (sum, count) of the running epoch by name, loss and metrics.
         average: Region E by name, on the host; empty without one.
         origin: See `Origin`.
+        accumulate: Loader batches of a step.
     """
 
     counters: dict[str, int | float]
     sums: dict[str, tuple[float, float]]
     average: dict[str, Tensor]
     origin: Origin
+    accumulate: int
 
     @classmethod
     def of(cls, built: Built) -> Carried:
@@ -118,7 +125,8 @@ class Carried:
         tally = built.executor.tally
         flat = tally.values("epoch")
         sums = dict(zip(tally.names, zip(flat[0::2], flat[1::2])))
-        return cls(built.updater.scalars.state(), sums, average, built.origin)
+        accumulate = built.recipe.accumulate
+        return cls(built.updater.scalars.state(), sums, average, built.origin, accumulate)
 
     @torch.no_grad()
     def give(self, built: Built) -> None:
@@ -131,3 +139,19 @@ class Carried:
             is_kept = segment.region == "W" or segment.averaged
             if is_kept and found is not None and found.shape == segment.shape:
                 built.memory.view("E", segment.name).copy_(found)
+
+    def move(self, position: Position, recipe: Recipe) -> None:
+        """The same place in the epoch's data, in steps that may take other numbers of batches."""
+        if position.step == 0 or recipe.accumulate == self.accumulate:
+            return
+        batches, is_over = position.step * self.accumulate, False
+        if recipe.train is not None:
+            is_over = batches >= recipe.train.steps_per_epoch
+        position.step, rest = divmod(batches, recipe.accumulate)
+        if rest and is_over:
+            position.step += 1
+        elif rest:
+            logger.warning(
+                "accumulate = %d, after %d batches of epoch %d: %d of them come once more",
+                *(recipe.accumulate, batches, position.epoch + 1, rest),
+            )

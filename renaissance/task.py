@@ -124,6 +124,8 @@ class Task(Standing):
         self._recipe.check()
         with self.switches():
             self._built = build(self, options)
+        if self.carried is not None:
+            self.carried.move(self.position, self._recipe)
         if self._rates is not None and self._rates.schedule != self._recipe.schedule():
             self._rates = None
         self._stale = False

@@ -174,3 +174,37 @@ def test_the_sums_of_a_running_epoch_are_kept():
     whole.fit(epochs=1, verbose=0)
     assert task.history.history["loss"] == whole.history.history["loss"]
     assert task.state_hash() != whole.state_hash(), "moments and what counts them start anew"
+
+
+class Stop(rn.Callback):
+    """Ends training after so many steps."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def on_train_batch_end(self, batch, logs):
+        self.task.stop_training = self.task.attempted_steps == self.steps
+
+
+@pytest.mark.parametrize(
+    "before, steps, after, again", [(1, 2, 2, 0), (2, 1, 1, 0), (1, 3, 2, 1), (2, 2, 4, 0)]
+)
+def test_another_accumulate_in_mid_epoch_loses_no_batch(before, steps, after, again, caplog):
+    x, seen = torch.arange(24.0).reshape(24, 1), []
+    module = torch.nn.Linear(1, 2)
+    task = rn.Task(module, seed=1, device="cpu").loss(rn.CrossEntropyLoss())
+    task.optimizer(rn.SGD(lr=0.01)).accumulate(before)
+    task.data(rn.Loader.from_arrays(x, torch.arange(24) % 2, batch_size=4, shuffle=True))
+    task.compile(report="none")
+    module.register_forward_pre_hook(lambda _, given: seen.append(given[0][:, 0].tolist()))
+    task.fit(epochs=1, verbose=0, callbacks=[Stop(steps)])
+    first = len(seen)
+    assert first == before * steps
+    task.accumulate(after).compile(report="none")
+    del seen[first:]  # what compile looked at
+    task.fit(epochs=1, verbose=0)
+    assert task.epoch == 1
+    fresh = seen[first + again :]
+    assert sorted(sum(seen[:first] + fresh, [])) == list(range(24))
+    assert seen[first : first + again] == seen[first - again : first]
+    assert bool(again) == any("come once more" in r.getMessage() for r in caplog.records)
