@@ -89,6 +89,30 @@ def test_workers_that_stay_serve_one_reader_at_a_time():
     assert rows._iterator is workers  # training has kept them
 
 
+@pytest.mark.parametrize("kind", ["loader", "sampler", "both"])
+def test_generators_of_its_own_are_keyed_by_epoch_and_left_alone(kind):
+    def loader(seed):
+        own = torch.Generator().manual_seed(seed)
+        sampler = torch.utils.data.RandomSampler(range(10), generator=own)
+        options = {
+            "loader": {"shuffle": True, "generator": own},
+            "sampler": {"sampler": sampler},
+            "both": {"sampler": sampler, "generator": torch.Generator().manual_seed(9)},
+        }[kind]
+        return TorchLoader(DataLoader(TensorDataset(X, Y), batch_size=4, **options), seed=1), own
+
+    def order(one, epoch):
+        return np.concatenate([batch.y for batch in one.epoch(epoch)]).tolist()
+
+    one, own = loader(5)
+    before = own.get_state()
+    found = [order(one, epoch) for epoch in (0, 1, 0)]
+    assert found[0] == found[2] != found[1] and sorted(found[1]) == list(range(10))
+    assert one.batch_at(1, 1).y.tolist() == found[1][4:8]
+    assert torch.equal(own.get_state(), before) and not one.is_in_order
+    assert order(loader(5)[0], 1) == found[1] != order(loader(6)[0], 1)
+
+
 def test_resuming_reads_the_batches_before():
     loader = TorchLoader(DataLoader(Noisy(), batch_size=3, shuffle=True), seed=2)
     whole = everything(loader.stream(epoch=4))

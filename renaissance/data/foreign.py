@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import os
-import random
 import weakref
 from collections.abc import Iterator
 from typing import Any, cast
@@ -16,6 +15,7 @@ from typing_extensions import Self
 
 from renaissance.data.batch import Batch
 from renaissance.data.dataset import SEVERAL, logger, parts_of
+from renaissance.data.generators import Generators, generators_of
 from renaissance.data.loader import Loader
 from renaissance.data.stream import Position
 from renaissance.data.supply import LabelSpec, SampleSpec
@@ -102,7 +102,7 @@ class TorchLoader:
             return True
         if is_plain and isinstance(sampler, _RANDOM_SAMPLERS):
             return False
-        with Generators.seeded(0), torch.device("cpu"):
+        with Generators.seeded(0, generators_of(self.loader)), torch.device("cpu"):
             given: Any = sampler if is_plain else itertools.chain.from_iterable(batches or ())
             indices = list(given)
         return all(before < after for before, after in zip(indices, indices[1:]))
@@ -168,6 +168,7 @@ class TorchLoader:
         twice.
         """
         loader: Any = self.loader
+        own = generators_of(loader)
         if loader.persistent_workers:
             known = _readers.get(loader)
             first = None if known is None else known()
@@ -177,9 +178,9 @@ class TorchLoader:
                 loader = copy.copy(loader)
                 loader._iterator = None
             if loader._iterator is None:
-                with Generators.seeded(key), torch.device("cpu"):
+                with Generators.seeded(key, own), torch.device("cpu"):
                     iter(loader)
-        states = Generators.seeded(key)
+        states = Generators.seeded(key, own)
         with states, torch.device("cpu"):  # whatever torch's default device is
             return iter(loader), states
 
@@ -204,8 +205,8 @@ class TorchLoader:
 class TorchStream:
     """An iteration over a DataLoader with the interface of `BatchStream`.
 
-    torch's, NumPy's and Python's global generators are lent to the DataLoader with a state of its
-    own, keyed by (seed, epoch), and given back after every batch.
+    torch's, NumPy's and Python's global generators, and those that the DataLoader was given, are
+    lent to it with states keyed by (seed, epoch), and given back after every batch.
     """
 
     def __init__(self, owner: TorchLoader, seed: int, form: dict[str, Any]) -> None:
@@ -324,44 +325,6 @@ def _tensor(data: Any, what: str) -> torch.Tensor:
 
 def _target(y: torch.Tensor) -> torch.Tensor:
     return y.float() if y.is_floating_point() else y.long()
-
-
-class Generators:
-    """A state of torch's, NumPy's and Python's global generators, lent inside a ``with`` block."""
-
-    def __init__(self, torch_state: torch.Tensor, numpy_state: Any, python_state: Any) -> None:
-        self._own = (torch_state, numpy_state, python_state)
-        self._theirs = self._own
-
-    @classmethod
-    def seeded(cls, key: int) -> Generators:
-        """The states that seeding with `key` gives; the global ones stay as they are."""
-        return cls(
-            torch.Generator().manual_seed(key % 2**63).get_state(),
-            np.random.RandomState(key % 2**32).get_state(),
-            random.Random(key).getstate(),
-        )
-
-    def __enter__(self) -> None:
-        self._theirs = _states()
-        _set_states(self._own)
-
-    def __exit__(self, *_: object) -> None:
-        self._own = _states()
-        _set_states(self._theirs)
-
-
-_States = tuple[torch.Tensor, Any, Any]
-
-
-def _states() -> _States:
-    return torch.get_rng_state(), np.random.get_state(), random.getstate()
-
-
-def _set_states(states: _States) -> None:
-    torch.set_rng_state(states[0])
-    np.random.set_state(states[1])
-    random.setstate(states[2])
 
 
 def as_loader(data: Any) -> Loader:
