@@ -21,6 +21,7 @@ from renaissance.data.batch import Batch, as_tensor_tree, own, to_device
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
 from renaissance.inputs import copied_in_time, queued
+from renaissance.losses import widened
 from renaissance.memory import Memory
 from renaissance.metrics import Metric
 from renaissance.nn.fusion import Forward, Head, check_counted
@@ -103,6 +104,7 @@ class Passes:
         output = self.output(x)
         if self.head is not None and y.dtype == torch.int64:  # class numbers, not probabilities
             return self.head(output, y, sums)
+        output = widened(output)
         loss_sum, weight = self.loss(output, y)
         found = [loss_sum.detach(), weight]
         with torch.no_grad():

@@ -1,8 +1,12 @@
-"""What the four names mean on a device."""
+"""What the four names mean on a device, and what users' functions get."""
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
+import renaissance as rn
 from renaissance.precision import NAMES, Precision, resolve_precision
 
 
@@ -55,3 +59,40 @@ def test_wrong_types_and_names():
         resolve_precision(16, "cpu")
     with pytest.raises(ValueError, match="'quarter' is not allowed; it takes one of"):
         resolve_precision("quarter", "cpu")
+
+
+def some_mean(output, target):
+    assert output.dtype == torch.float32
+    return torch.softmax(output, 1).amax(1).mean()
+
+
+def summed(output, target):
+    return F.cross_entropy(output["logits"][0], target)
+
+
+class Nested(nn.Sequential):
+    """Gives its output in a tuple in a dict."""
+
+    def forward(self, x):
+        return {"logits": (super().forward(x),)}
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, summed])
+def test_what_users_compute_of_16_bit_outputs_is_computed_in_32(loss):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(64, 6)).astype(np.float32), rng.integers(0, 10, size=64)
+
+    def run(loss, kind=nn.Sequential):
+        model = kind(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 10))
+        task = rn.Task(model, seed=1, device="cpu", precision="bf16-mixed").loss(loss)
+        task.optimizer(rn.SGD(lr=0.1)).data(rn.Loader.from_arrays(x, y, batch_size=64))
+        if kind is nn.Sequential:
+            task.metrics(some_mean)
+        with task.compile(report="none"):
+            task.fit(epochs=1, verbose=0)
+            return task.history.history["loss"], task.state_dict()
+
+    expected, weights = run(rn.CrossEntropyLoss())
+    found, others = run(loss, Nested if loss is summed else nn.Sequential)
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert all(torch.allclose(others[n], weights[n], rtol=1e-5, atol=1e-7) for n in weights)
