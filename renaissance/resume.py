@@ -15,7 +15,7 @@ from renaissance.callbacks import CallbackList, ModelCheckpoint
 from renaissance.checkpoint import Checkpoint, write_checkpoint
 from renaissance.hoststate import state_of
 from renaissance.identity import identity_of
-from renaissance.saver import Saver, open_checkpoint
+from renaissance.saver import Saver, checkpoint_folders, open_checkpoint
 from renaissance.tensorfile import CheckpointError
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ def resume(task: Task, place: object, allow: Collection[str]) -> Path | None:
         ValueError: `place` is none of False, "auto" and a path; or the run differs.
     """
     if place is False:
+        _tell_of_earlier(task)
         return None
     if place == "auto":
         if task.run_dir is None:
@@ -157,6 +158,18 @@ def resume(task: Task, place: object, allow: Collection[str]) -> Path | None:
         position.attempted,
     )
     return checkpoint.path
+
+
+def _tell_of_earlier(task: Task) -> None:
+    """A fresh start into the folder of an earlier run is seldom meant."""
+    if task.run_dir is None or task.position.attempted:
+        return
+    if checkpoint_folders(task.run_dir / CHECKPOINTS):
+        logger.warning(
+            "fit: %s has checkpoints of an earlier run; this one starts afresh and writes among "
+            "them. resume='auto' goes on from there, another run_dir keeps them apart",
+            task.run_dir,
+        )
 
 
 def _open(place: str | os.PathLike[str]) -> Checkpoint:

@@ -299,6 +299,17 @@ def test_auto_without_a_checkpoint_is_a_fresh_start_and_said(tmp_path, caplog):
     assert "fresh start" in caplog.text
 
 
+def test_a_fresh_start_among_an_earlier_runs_checkpoints_is_said(tmp_path, caplog):
+    make(tmp_path / "run").fit(epochs=1, verbose=0)
+    task = make(tmp_path / "run", seed=8)
+    assert "earlier run" not in caplog.text
+    task.fit(epochs=1, verbose=0)
+    assert "has checkpoints of an earlier run; this one starts afresh" in caplog.text
+    caplog.clear()
+    task.fit(epochs=2, verbose=0, horizon="keep")  # goes on: its own
+    assert "earlier run" not in caplog.text
+
+
 def test_auto_with_only_damaged_checkpoints_is_an_error(saved):
     for path in saved.parent.glob("step-*"):
         (path / "state.json").write_text("{}")
