@@ -185,7 +185,10 @@ class Reader:
         guess = nearest(name.text, allowed)
         hint = f"; did you mean {guess!r}?" if guess else "."
         return self.note(
-            name, path, f"{name.text!r} is no {kind}{hint} Allowed: {', '.join(allowed)}"
+            name,
+            path,
+            f"{name.text!r} is no {kind}{hint} Allowed: {', '.join(allowed)}, "
+            "and those of a file: --import my.py",
         )
 
     def _made(
@@ -341,6 +344,8 @@ def _must(allowed: str, node: Node) -> str:
     if isinstance(node, Text):
         number = as_float(node.text) if "a whole number" in allowed else None
         hint = hint_for(node.text) if node.plain else "without quotes, if that is meant"
+        if hint in ("write true", "write false") and "true or false" not in allowed:
+            hint = ""
         if node.is_null:
             hint = "leave the line out for the default"
         elif node.plain and number is not None and number.is_integer() and abs(number) < 1e15:

@@ -146,7 +146,11 @@ class TestTrain:
         ok(run("evaluate", only_run(), "--import", "my.py"))
         del REGISTRY._factories["model"]["my_cli_net"]
         code, _, err = run("evaluate", only_run())
-        assert code == 2 and "'my_cli_net' is no model" in err
+        assert (
+            code == 2
+            and "'my_cli_net' is no model" in err
+            and err.endswith("a file: --import my.py\n")
+        )
 
 
 class TestResume:

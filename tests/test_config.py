@@ -172,13 +172,16 @@ class TestOverrides:
              "whole number (no leading zeros: write 10)"),
             ("fit.epoch=1", "command line:1:11: fit.epoch: is no setting; did you mean 'epochs'?"),
             ("epochs=1", "command line:1:8: epochs: is no setting; did you mean 'fit.epochs'?"),
-            ("data.train.shuffle=yes", "command line:1:20: data.train.shuffle: yes is not allowed"),
+            ("data.train.shuffle=yes", "command line:1:20: data.train.shuffle: yes is not allowed; "
+             "it must be true or false (write true)"),
+            ("fit.epochs=yes", "command line:1:12: fit.epochs: yes is not allowed; it must be a "
+             "whole number\n"),
         ],
     )  # fmt: skip
     def test_wrong_ones_have_a_place(self, load, argument, line):
         with pytest.raises(ConfigError) as caught:
             load("", argument)
-        assert str(caught.value).startswith(line)
+        assert f"{caught.value}\n".startswith(line)
 
 
 def every_value():
