@@ -97,6 +97,11 @@ class Passes:
     def predict(self, x: Any) -> Tensor:
         """Raw outputs in float32."""
         output = self.output(x)
+        if not isinstance(output, Tensor):
+            raise TypeError(
+                f"predict: the model gives {type(output).__name__}, and predict one array; use "
+                "task.export_module()(x)"
+            )
         result: Tensor = output.float() if torch.is_floating_point(output) else output
         return result
 

@@ -310,3 +310,19 @@ def test_a_read_error_does_not_end_the_loader(count):
     assert task.state_hash() == whole.state_hash()
     assert task.evaluate(train) == whole.evaluate(train)
     task.close(), whole.close()
+
+
+class Pair(torch.nn.Linear):
+    """Gives two tensors."""
+
+    def forward(self, x):
+        return super().forward(x), x
+
+
+def test_several_outputs_cannot_be_predicted():
+    x, y = np.zeros((8, 3), np.float32), np.arange(8) % 2
+    task = rn.Task(Pair(3, 2), seed=1, device="cpu").optimizer(rn.SGD(lr=0.1))
+    task.loss(lambda output, target: torch.nn.functional.cross_entropy(output[0], target))
+    task.data(rn.Loader.from_arrays(x, y, batch_size=4)).compile(report="none")
+    with pytest.raises(TypeError, match="predict: the model gives tuple, and predict one array"):
+        task.predict(x)
