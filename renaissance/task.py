@@ -214,10 +214,9 @@ class Task(Standing):
         with self.switches():
             built.verify()
             built.clear_stop()
-            batch = built.executor.place(x, y)
             rate = self.learning_rate_at(self.position.attempted)
             built.executor.set_rates([rate])
-            with explaining(built, batch):
+            with explaining(built, batch := built.executor.place(x, y)):
                 built.executor.step(iter([batch]), 1)
         self.position.attempted += 1
         return built.executor.tally.means("last") | {"learning_rate": rate}
