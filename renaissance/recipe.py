@@ -86,6 +86,11 @@ class Told:
             raise AttributeError(
                 f"task.{name} is called, not assigned to: task.{name}({value!r:.60})"
             )
+        if name in ("learning_rate", "lr"):
+            raise AttributeError(
+                f"task.{name} is the schedule's to say: "
+                f"task.scheduler(rn.ConstantLR(base_lr={value!r:.60}))"
+            )
         super().__setattr__(name, value)
 
     @property

@@ -427,6 +427,8 @@ def test_what_is_called_is_not_assigned():
     assert task.settings.optimizer != rn.SGD(lr=0.5)
     task.stop_training = True  # what is an attribute stays one
     assert task.stop_training
+    with pytest.raises(AttributeError, match=r"task.scheduler\(rn.ConstantLR\(base_lr=0.1\)\)"):
+        task.learning_rate = 0.1
 
 
 def test_a_task_says_what_it_is_and_where_it_stands():
