@@ -187,8 +187,8 @@ class Reader:
         return self.note(
             name,
             path,
-            f"{name.text!r} is no {kind}{hint} Allowed: {', '.join(allowed)}, "
-            "and those of a file: --import my.py",
+            f"{name.text!r} is no {kind}{hint} Allowed: {', '.join(allowed)}; "
+            "a file of yours adds its own with --import my.py",
         )
 
     def _made(
