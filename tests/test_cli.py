@@ -149,7 +149,7 @@ class TestTrain:
         assert (
             code == 2
             and "'my_cli_net' is no model" in err
-            and err.endswith("a file: --import my.py\n")
+            and err.endswith("; a file of yours adds its own with --import my.py\n")
         )
 
 
