@@ -1,13 +1,15 @@
 """Pictures a second from data set to batch, side by side with the loaders people use.
 
     python benchmarks/bench_loader.py [--only mnist|cifar|jpeg] [--rounds 7] [--seconds 0.5]
+    python benchmarks/bench_loader.py --threads --rounds 9 --seconds 1
 
 "us" is CPU time of the whole process for one picture on one thread, order, queue and batch
 included; other processes of the machine disturb it less than they do the wall clock. All make
 float32 batches ready for a model, unless the name says otherwise. "two threads" is our wall clock
-with one worker against two, and wants a machine that is at rest. Peers that are not installed are
-said and left out. JPEG files are 500 x 375 (one in five upright), quality 88 to 96, 4:2:0, with
-grain, composed from pictures of ``--tiles FOLDER`` (JPEG files) or from noise.
+with one worker against two, and wants a machine that is at rest and long measurements; `--threads`
+does this alone. Peers that are not installed are said and left out. JPEG files are 500 x 375 (one
+in five upright), quality 88 to 96, 4:2:0, with grain, composed from pictures of ``--tiles FOLDER``
+(JPEG files) or from noise.
 """
 
 import argparse
@@ -144,6 +146,15 @@ def scaling(what, dataset, batch_size, transforms, given):
     }  # fmt: skip
 
 
+def run_threads(given, folder):
+    files = Files(folder, jpeg_files(256, given.tiles))
+    return [
+        scaling("mnist", Synthetic(20000, size=28, channels=1), 200, MNIST_CHAIN, given),
+        scaling("cifar", Synthetic(20000, size=32), 512, CIFAR_CHAIN, given),
+        scaling("jpeg", files, 32, JPEG_CHAIN, given),
+    ]
+
+
 def run_mnist(given, folder):
     data = Synthetic(20000, size=28, channels=1)
     subjects = {"ours": Ours(data, 200, MNIST_CHAIN), **loader_peers.mnist(data.as_arrays()[0])}
@@ -206,10 +217,17 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.5, help="of one measurement")
     parser.add_argument("--tiles", help="folder of JPEG files to compose pictures from")
     parser.add_argument("--folder", help="train/CLASS/... of small pictures: seconds of an epoch")
+    parser.add_argument("--threads", action="store_true", help="only how far two threads scale")
     given = parser.parse_args()
     torch.set_num_threads(1)
     print(f"machine load before: {os.getloadavg()[0]:.2f}")
     rows, scales, load = [], [], os.getloadavg()[0]
+    if given.threads:
+        with tempfile.TemporaryDirectory() as folder:
+            scales = run_threads(given, folder)
+        table(scales)
+        write("loader_threads", scales, load_before=load)
+        return
     with tempfile.TemporaryDirectory() as folder:
         for name, run in (("mnist", run_mnist), ("cifar", run_cifar), ("jpeg", run_jpeg)):
             if given.only in (None, name):
