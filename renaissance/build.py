@@ -22,7 +22,7 @@ from renaissance.frozen import freeze
 from renaissance.init import Initializer
 from renaissance.memory import Memory, MemoryPlan
 from renaissance.metrics import resolve_metrics
-from renaissance.misfit import NO_TARGETS, check_targets
+from renaissance.misfit import NO_TARGETS, check_targets, judge_of
 from renaissance.scan import (
     Scan,
     check_layers,
@@ -377,6 +377,7 @@ def _assemble(
         executor = CapturedExecutor(passes, memory, updater, parameters)
     else:
         executor = StepExecutor(passes, memory, updater, parameters)
+    executor.judge = judge_of(recipe.loss, None if found is None else found.output_shape)
     if task.device.type == "cuda":
         choose_passes(executor, task, fuse=options.fuse, compile_model=options.compile_model)
     origin = Origin() if task.carried is None else task.carried.origin

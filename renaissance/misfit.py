@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from renaissance.data.batch import Batch
+from renaissance.data.batch import Batch, Judge
 from renaissance.data.loader import Loader
 from renaissance.losses import Loss
 
@@ -42,6 +42,25 @@ def check_targets(loss: Loss, loader: Loader | None, output_shape: tuple[int, ..
     is_class_numbers = loss.is_classification and label.shape == output_shape[2:]
     if label.high is not None and is_class_numbers:
         loss.check_target(np.array([label.low, label.high]), (2, output_shape[1]))
+
+
+def judge_of(loss: Loss, output_shape: tuple[int, ...] | None) -> Judge | None:
+    """What looks for class numbers of no class in batches, on the host: a GPU that meets one stops
+    the process, without a word of where it was. None for losses without class numbers.
+
+    Args:
+        loss: The task's.
+        output_shape: The model's (N, C), None when not known.
+    """
+    if not loss.is_classification or output_shape is None or len(output_shape) != 2:
+        return None
+
+    def judge(batch: Batch) -> None:
+        y = batch.y
+        if isinstance(y, torch.Tensor) and y.ndim == 1 and not y.is_floating_point():
+            loss.check_target(y.numpy(), (len(y), *output_shape[1:]))
+
+    return judge
 
 
 def check_data(built: Built, loader: Loader | None, what: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from renaissance.data.batch import Batch, as_tensor_tree, own, to_device
+from renaissance.data.batch import Batch, Judge, as_tensor_tree, own, to_device
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
 from renaissance.inputs import copied_in_time, queued
@@ -138,10 +138,12 @@ class StepExecutor:
     Attributes:
         is_captured: Whether a step is a graph.
         frozen_norms: Batch-norms that stay in evaluation mode while the rest trains.
+        judge: Looks at batches whose labels' range no data set has told.
     """
 
     is_captured = False
     frozen_norms: Sequence[nn.Module] = ()
+    judge: Judge | None = None
 
     def __init__(
         self, passes: Passes, memory: Memory, updater: Updater, parameters: Sequence[nn.Parameter]
@@ -231,8 +233,8 @@ class StepExecutor:
             return known[2]
         if known is not None:
             known[2].close()
+        label = loader.sample_spec().label
         if self.passes.head is not None:
-            label = loader.sample_spec().label
             check_counted(None if label is None else label.low)
         stream = loader.stream(
             seed=seed,
@@ -241,6 +243,8 @@ class StepExecutor:
             pin=self.memory.device.type == "cuda",
             steps=0,
         )
+        if label is not None and label.high is None:
+            stream.judge = self.judge
         self._streams[id(loader), looking] = (loader, seed, stream)
         return stream
 
@@ -267,7 +271,10 @@ class StepExecutor:
         x, y = as_tensor_tree(x), as_tensor_tree(y)
         if self.passes.head is not None and not y.is_floating_point():
             check_counted(int(y.min()))
-        return self._on_device(Batch(x, y, np.arange(len(y))))
+        batch = Batch(x, y, np.arange(len(y)))
+        if self.judge is not None and isinstance(y, Tensor) and y.device.type == "cpu":
+            self.judge(batch)
+        return self._on_device(batch)
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """Learning rates of the steps about to be taken, at most `rates_ahead`."""

@@ -96,3 +96,50 @@ def test_what_data_says_of_itself():
     assert (repr(rest), repr(part)) == tuple(
         f"Subset({whole}, {n} of 64 samples)" for n in (48, 16)
     )
+
+
+class Read:
+    """A data set whose labels nobody knows before they are read; the one of sample 40 is wrong."""
+
+    def __len__(self):
+        return 64
+
+    def read(self, index):
+        return X[index], 4 if index == 40 else int(Y[index])
+
+
+def torch_data():
+    labels = torch.from_numpy(Y).clone()
+    labels[40] = 4
+    return torch.utils.data.TensorDataset(torch.from_numpy(X), labels)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_class_that_there_is_not_in_data_that_are_read(workers):
+    """On the host, before a GPU meets it; the rest is trained on."""
+    loaders = [
+        rn.Loader(Read(), batch_size=16, workers=workers),
+        torch.utils.data.DataLoader(torch_data(), batch_size=16),
+    ]
+    for loader in loaders:
+        task = make(train=loader).compile(report="none")
+        text = r"batch 2 of epoch 0, from 0 on: target\[8\] = 4 is no class: the model gives 4"
+        with pytest.raises(ValueError, match=text):
+            task.fit(epochs=1, verbose=0)
+        assert task.attempted_steps == 2
+        with pytest.raises(ValueError, match=text):
+            task.evaluate(loader)
+        with pytest.raises(ValueError, match=r"target\[0\] = 4 is no class"):
+            task.train_on_batch(X[:2], np.array([4, 0]))
+        task.close()
+
+
+def test_labels_that_are_known_are_not_looked_at_again(task, monkeypatch):
+    def judge(batch):
+        raise AssertionError("a batch was looked at")
+
+    monkeypatch.setattr(task._built.executor, "judge", judge)
+    task.fit(epochs=1, verbose=0)
+    loader = rn.Loader(Read(), batch_size=16, workers=0)
+    with pytest.raises(AssertionError, match="looked at"):  # it would be
+        task.evaluate(loader)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,20 @@ class Batch:
     def as_numpy(self) -> Batch:
         """A copy in NumPy arrays of its own; bfloat16 and float16 as float32."""
         return Batch(_numpy(self.x), None if self.y is None else _numpy(self.y), self.ids)
+
+
+#: Looks at a batch before anybody gets it; ValueError when something in it must not be used.
+Judge = Callable[[Batch], None]
+
+
+def judged(batch: Batch, judge: Judge | None, epoch: int, step: int) -> Batch:
+    """The batch, unless the judge refuses it: ValueError with its place."""
+    if judge is not None:
+        try:
+            judge(batch)
+        except ValueError as error:
+            raise ValueError(f"batch {step} of epoch {epoch}, from 0 on: {error}") from None
+    return batch
 
 
 def on_host(x: Any) -> torch.Tensor:

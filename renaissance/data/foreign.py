@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from typing_extensions import Self
 
-from renaissance.data.batch import Batch
+from renaissance.data.batch import Batch, Judge, judged
 from renaissance.data.dataset import SEVERAL, logger, parts_of
 from renaissance.data.generators import Generators, generators_of
 from renaissance.data.loader import Loader
@@ -213,6 +213,7 @@ class TorchStream:
         self._owner, self._seed, self._form = owner, seed, form
         self._iterator: Iterator[Any] | None = None
         self.position = Position()
+        self.judge: Judge | None = None
         self._end = self._next_id = 0
 
     def rewind(self, epoch: int, start_step: int = 0, steps: int | None = None) -> Self:
@@ -245,7 +246,8 @@ class TorchStream:
         if self._form.get("pin"):
             x, y = x.pin_memory(), None if y is None else y.pin_memory()
         first, self._next_id = self._next_id, self._next_id + len(x)
-        return Batch(x, y, np.arange(first, self._next_id, dtype=np.int64))
+        batch = Batch(x, y, np.arange(first, self._next_id, dtype=np.int64))
+        return judged(batch, self.judge, self.position.epoch, self.position.step - 1)
 
     def release(self, batch: Batch) -> None:
         """Nothing to give back: every batch has memory of its own."""

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from renaissance import _native
 from renaissance.data.batch import Batch as Batch
-from renaissance.data.batch import DamagedSample
+from renaissance.data.batch import DamagedSample, Judge, judged
 from renaissance.data.errands import Errands
 from renaissance.data.ledger import Ledger, per_image
 from renaissance.data.mix import MixPlan
@@ -91,6 +91,7 @@ class BatchStream:
         self._errands = Errands(self._feed, supply)
         self._bench = _native.Workbench()
         self.position = Position()
+        self.judge: Judge | None = None
         self._end = 0
         # Threads must be gone before the interpreter goes, and with a stream that is forgotten.
         ledger.opened(self._feed)
@@ -176,7 +177,7 @@ class BatchStream:
         x, y = self._ring.tensors[slot]
         if len(ids) < self._plan.shape.batch:
             x, y = x[: len(ids)], None if y is None else y[: len(ids)]
-        batch = Batch(x, y, ids, slot)
+        batch = judged(Batch(x, y, ids, slot), self.judge, *self.state())
         self.position.step += 1  # last: what is interrupted before gets this batch again
         return batch
 
