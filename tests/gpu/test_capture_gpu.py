@@ -132,9 +132,9 @@ def test_exact_resume_across_processes_of_the_graph(tmp_path):
 @pytest.mark.parametrize("capture", ["auto", "off"])
 def test_a_class_that_there_is_not_never_reaches_the_device(capture):
     """There it would end in an assertion that no later call survives."""
-    labels = torch.from_numpy(Y).clone()
+    x, labels = X.reshape(230, 1, 8, 8).astype(np.float32) / 255, torch.from_numpy(Y).clone()
     labels[70] = 99
-    data = torch.utils.data.TensorDataset(torch.from_numpy(X), labels)
+    data = torch.utils.data.TensorDataset(torch.from_numpy(x), labels)
     task = rn.Task(Net(), seed=3, device="cuda")
     task.loss(rn.CrossEntropyLoss()).optimizer(rn.AdamW())
     task.data(torch.utils.data.DataLoader(data, batch_size=32, drop_last=True))
@@ -142,7 +142,7 @@ def test_a_class_that_there_is_not_never_reaches_the_device(capture):
     with pytest.raises(ValueError, match=r"batch 2 of epoch 0, .*target\[6\] = 99 is no class"):
         task.fit(epochs=1, verbose=0)
     with pytest.raises(ValueError, match=r"target\[1\] = -3 is no class"):
-        task.train_on_batch(X[:32], np.r_[0, -3, Y[2:32]])
+        task.train_on_batch(x[:32], np.r_[0, -3, Y[2:32]])
     assert torch.ones(3, device="cuda").sum().item() == 3.0
-    assert task.train_on_batch(X[:32], Y[:32])["loss"] > 0.0
+    assert task.train_on_batch(x[:32], Y[:32])["loss"] > 0.0
     task.close()
