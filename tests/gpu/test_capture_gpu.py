@@ -136,7 +136,7 @@ def test_a_class_that_there_is_not_never_reaches_the_device(capture):
     labels[70] = 99
     data = torch.utils.data.TensorDataset(torch.from_numpy(x), labels)
     task = rn.Task(Net(), seed=3, device="cuda")
-    task.loss(rn.CrossEntropyLoss()).optimizer(rn.AdamW())
+    task.loss(rn.CrossEntropyLoss()).optimizer(rn.AdamW(lr=1e-3))
     task.data(torch.utils.data.DataLoader(data, batch_size=32, drop_last=True))
     task.compile(report="none", capture=capture, compile_model="off")
     with pytest.raises(ValueError, match=r"batch 2 of epoch 0, .*target\[6\] = 99 is no class"):
