@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 from torch.utils.dlpack import from_dlpack
 
 from renaissance import _native
@@ -20,6 +21,7 @@ from renaissance.data.loader import Loader
 from renaissance.fastpath import choose_passes
 from renaissance.frozen import freeze
 from renaissance.init import Initializer
+from renaissance.losses import LossFunction
 from renaissance.memory import Memory, MemoryPlan
 from renaissance.metrics import resolve_metrics
 from renaissance.misfit import NO_TARGETS, check_targets, judge_of
@@ -259,8 +261,9 @@ def _scan(task: Task, sample: tuple[Any, Tensor]) -> Scan:
     layers.bind_dropouts(
         module, torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8, device=device)
     )
+    function = recipe.loss.function(device)  # with tensors of its own, perhaps
     try:
-        found = scan(module, lambda: _one_pass(module, recipe, x, y, device), (layers.Dropout,))
+        found = scan(module, lambda: _one_pass(module, recipe, function, x, y), (layers.Dropout,))
     finally:
         module.train(training)
         for name, buffer in module.named_buffers():
@@ -284,11 +287,11 @@ def _scan(task: Task, sample: tuple[Any, Tensor]) -> Scan:
 
 
 def _one_pass(
-    module: nn.Module, recipe: Recipe, x: Any, y: Tensor, device: torch.device
+    module: nn.Module, recipe: Recipe, loss: LossFunction, x: Any, y: Tensor
 ) -> tuple[Any, Tensor]:
     assert recipe.loss is not None
     try:
-        output = module(x)
+        output = module(tree_map_only(Tensor, Tensor.detach, x))
     except RuntimeError as error:
         shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"the model does not take samples of shape {shape}: {error}") from error
@@ -299,7 +302,7 @@ def _one_pass(
             f"the model gives {type(output).__name__}, {type(recipe.loss).__name__} takes one "
             "tensor; return that tensor, or give task.loss a function of (output, target)"
         )
-    return output, recipe.loss.function(device)(output, y)[0]
+    return output, loss(output, y)[0]
 
 
 def _to(x: Any, device: torch.device) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,10 +14,6 @@ from renaissance.memory import Memory
 
 if TYPE_CHECKING:
     from renaissance.build import Built
-    from renaissance.options import Position
-    from renaissance.recipe import Recipe
-
-logger = logging.getLogger("renaissance")
 
 #: Counters that a second compile keeps; that of applied updates belongs to the moments.
 COUNTERS = ("attempted", "skipped", "micro", "batches", "loss_scale")
@@ -139,19 +134,3 @@ class Carried:
             is_kept = segment.region == "W" or segment.averaged
             if is_kept and found is not None and found.shape == segment.shape:
                 built.memory.view("E", segment.name).copy_(found)
-
-    def move(self, position: Position, recipe: Recipe) -> None:
-        """The same place in the epoch's data, in steps that may take other numbers of batches."""
-        if position.step == 0 or recipe.accumulate == self.accumulate:
-            return
-        batches, is_over = position.step * self.accumulate, False
-        if recipe.train is not None:
-            is_over = batches >= recipe.train.steps_per_epoch
-        position.step, rest = divmod(batches, recipe.accumulate)
-        if rest and is_over:
-            position.step += 1
-        elif rest:
-            logger.warning(
-                "accumulate = %d, after %d batches of epoch %d: %d of them come once more",
-                *(recipe.accumulate, batches, position.epoch + 1, rest),
-            )

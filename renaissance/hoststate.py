@@ -71,11 +71,13 @@ class HostState:
     """What a checkpoint says of the host's part, checked.
 
     Attributes:
+        accumulate: Loader batches of a step, in which `position` counts.
         counters: Of region S.
         callbacks: Class name, index and state of each callback that has one.
     """
 
     position: Position
+    accumulate: int
     counters: dict[str, int | float]
     open_epoch: dict[str, float]
     generator: tuple[int, int]
@@ -100,6 +102,8 @@ class HostState:
         state = checkpoint.state
         with _part_of(checkpoint, "position"):
             position = Position(**{name: whole(n) for name, n in state["position"].items()})
+        with _part_of(checkpoint, "identity"):
+            accumulate = whole(state["identity"]["recipe"]["accumulate"])
         with _part_of(checkpoint, "counters"):
             counters = {
                 name: number(value) if name == "loss_scale" else whole(value)
@@ -129,6 +133,7 @@ class HostState:
             callbacks = [_callback(**entry) for entry in state["callbacks"]]
         return cls(
             position,
+            accumulate,
             counters,
             open_epoch,
             generator.get_state(),
@@ -143,6 +148,7 @@ class HostState:
         """Make it the task's; the counters are for region S."""
         for name, value in dataclasses.asdict(self.position).items():
             setattr(task.position, name, value)
+        task.position.regroup(self.accumulate, task.settings)
         task.open_epoch, task.best = dict(self.open_epoch), dict(self.best)
         task.generator.set_state(*self.generator)
         task.horizon = self.horizon

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from renaissance.data.loader import Loader
 from renaissance.evaluation import check_whole
 from renaissance.schedules import ConstantLR, Schedule
 from renaissance.settings import unknown_name
+
+if TYPE_CHECKING:
+    from renaissance.recipe import Recipe
+
+logger = logging.getLogger("renaissance")
 
 
 @dataclasses.dataclass
@@ -27,6 +33,27 @@ class Position:
     epoch: int = 0
     step: int = 0
     attempted: int = 0
+
+    def regroup(self, before: int, recipe: Recipe) -> None:
+        """The same place in the epoch's data, in steps of the recipe's number of batches.
+
+        Args:
+            before: Loader batches of a step until now.
+            recipe: What is trained with from now on.
+        """
+        if self.step == 0 or recipe.accumulate == before:
+            return
+        batches, is_over = self.step * before, False
+        if recipe.train is not None:
+            is_over = batches >= recipe.train.steps_per_epoch
+        self.step, rest = divmod(batches, recipe.accumulate)
+        if rest and is_over:
+            self.step += 1
+        elif rest:
+            logger.warning(
+                "accumulate = %d, after %d batches of epoch %d: %d of them come once more",
+                *(recipe.accumulate, batches, self.epoch + 1, rest),
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import TensorWeakRef
 
 from renaissance.memory import MemoryPlan
 
@@ -131,7 +132,8 @@ class Scan:
         output_shape: Shape of the output for the batch that was tried, None when not a tensor.
         repeated: Paths of layers of `keyed` that ran more than once.
         written: Parameters that the forward changes in place.
-        strangers: Shapes of tensors that require gradients and are no parameters of the module.
+        strangers: Shapes of tensors that require gradients, outlive the pass, and are no parameters
+            of the module.
     """
 
     findings: tuple[Finding, ...]
@@ -176,9 +178,12 @@ def scan(
             gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     unused = tuple(n for n, g in zip(parameters, gradients) if g is None)
     shape = tuple(output.shape) if isinstance(output, Tensor) else None
+    del output, loss
+    lasting = [tensor for stranger in strangers if (tensor := stranger()) is not None]
     repeated = tuple(name for name, count in calls.items() if count > 1)
     written = tuple(n for n, p in module.named_parameters() if p._version != versions.get(n))
-    return Scan(tuple(watch.findings), unused, shape, repeated, written, strangers)
+    shapes = tuple(tuple(tensor.shape) for tensor in lasting)
+    return Scan(tuple(watch.findings), unused, shape, repeated, written, shapes)
 
 
 _WAYS_OUT = (
@@ -222,20 +227,23 @@ def check_reach(found: Scan | None, plan: MemoryPlan) -> None:
         )
 
 
-def _strangers(loss: Tensor, module: nn.Module) -> tuple[tuple[int, ...], ...]:
-    """Shapes of the tensors that the loss's gradients end in, without the module's parameters."""
+def _strangers(loss: Tensor, module: nn.Module) -> list[TensorWeakRef]:
+    """The tensors that the loss's gradients end in, without the module's parameters.
+
+    Weak, for those that the forward made (inputs of which it takes a gradient) end with its graph.
+    """
     known = {id(parameter) for parameter in module.parameters()}
     waiting, seen = [loss.grad_fn], set()
-    found: list[tuple[int, ...]] = []
+    found: list[TensorWeakRef] = []
     while waiting:
         node = waiting.pop()
         if node is not None and node not in seen:
             seen.add(node)
             leaf = getattr(node, "variable", None)
             if leaf is not None and id(leaf) not in known:
-                found.append(tuple(leaf.shape))
+                found.append(TensorWeakRef(leaf))
             waiting += [before for before, _ in node.next_functions]
-    return tuple(found)
+    return found
 
 
 def check_layers(module: nn.Module, smallest_batch: int | None) -> None:

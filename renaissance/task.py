@@ -125,7 +125,7 @@ class Task(Standing):
         with self.switches():
             self._built = build(self, options)
         if self.carried is not None:
-            self.carried.move(self.position, self._recipe)
+            self.position.regroup(self.carried.accumulate, self._recipe)
         if self._rates is not None and self._rates.schedule != self._recipe.schedule():
             self._rates = None
         self._stale = False

@@ -13,6 +13,7 @@ from renaissance.datasets import Digits
 
 pytestmark = pytest.mark.timeout(60)
 
+DATA = torch.utils.data
 X, Y = torch.arange(20.0).reshape(10, 2), torch.arange(10)
 
 
@@ -89,7 +90,20 @@ def test_workers_that_stay_serve_one_reader_at_a_time():
     assert rows._iterator is workers  # training has kept them
 
 
-@pytest.mark.parametrize("kind", ["loader", "sampler", "both"])
+class Mixed(torch.utils.data.Sampler):
+    """Has a generator, by a name of its own."""
+
+    def __init__(self, own):
+        self.dice = own
+
+    def __iter__(self):
+        return iter(torch.randperm(10, generator=self.dice).tolist())
+
+    def __len__(self):
+        return 10
+
+
+@pytest.mark.parametrize("kind", ["loader", "sampler", "both", "users"])
 def test_generators_of_its_own_are_keyed_by_epoch_and_left_alone(kind):
     def loader(seed):
         own = torch.Generator().manual_seed(seed)
@@ -97,6 +111,7 @@ def test_generators_of_its_own_are_keyed_by_epoch_and_left_alone(kind):
         options = {
             "loader": {"shuffle": True, "generator": own},
             "sampler": {"sampler": sampler},
+            "users": {"sampler": Mixed(own)},
             "both": {"sampler": sampler, "generator": torch.Generator().manual_seed(9)},
         }[kind]
         return TorchLoader(DataLoader(TensorDataset(X, Y), batch_size=4, **options), seed=1), own
@@ -141,13 +156,23 @@ def test_form_of_pictures():
     assert batch.x[:, :3].abs().sum() > 0 and not batch.x[:, 3:].any()
 
 
-def test_a_sampler_is_told_the_epoch():
+@pytest.mark.parametrize("is_within", [False, True])
+def test_a_sampler_is_told_the_epoch(is_within):
     sampler = torch.utils.data.distributed.DistributedSampler(
         TensorDataset(X, Y), num_replicas=2, rank=1, seed=0
     )
-    loader = TorchLoader(DataLoader(TensorDataset(X, Y), batch_size=5, sampler=sampler))
+    given = {"batch_size": 5, "sampler": sampler}
+    if is_within:
+        given = {"batch_sampler": DATA.BatchSampler(sampler, 5, False)}
+    loader = TorchLoader(DataLoader(TensorDataset(X, Y), **given))
     orders = [loader.batch_at(epoch, 0).y.tolist() for epoch in (0, 1, 0)]
     assert orders[0] == orders[2] != orders[1]
+
+
+def test_a_batch_sampler_says_how_many_samples_there_are():
+    batches = DATA.BatchSampler(DATA.SubsetRandomSampler(range(3, 10)), 3, drop_last=True)
+    loader = TorchLoader(DataLoader(TensorDataset(X, Y), batch_sampler=batches))
+    assert (loader.num_samples, loader.steps_per_epoch, loader.drop_last) == (7, 2, True)
 
 
 class StopAtFive(rn.Callback):
@@ -195,7 +220,6 @@ class Every(torch.utils.data.Sampler):
 
 
 UP, DOWN = list(range(10)), list(range(10))[::-1]
-DATA = torch.utils.data
 
 
 @pytest.mark.parametrize(
@@ -209,6 +233,8 @@ DATA = torch.utils.data
         ({"batch_size": 4, "sampler": DATA.WeightedRandomSampler([1.0] * 10, 10)}, False),
         ({"batch_size": 4, "sampler": Every(DOWN)}, False),
         ({"batch_sampler": Every(DOWN, batches=True)}, False),
+        ({"batch_sampler": DATA.BatchSampler(DATA.SequentialSampler(UP), 4, False)}, True),
+        ({"batch_sampler": DATA.BatchSampler(DATA.RandomSampler(UP), 4, False)}, False),
         ({"batch_size": 4, "sampler": DATA.DistributedSampler(UP, 1, 0, seed=1)}, False),
     ],
 )

@@ -208,3 +208,25 @@ def test_another_accumulate_in_mid_epoch_loses_no_batch(before, steps, after, ag
     assert sorted(sum(seen[:first] + fresh, [])) == list(range(24))
     assert seen[first : first + again] == seen[first - again : first]
     assert bool(again) == any("come once more" in r.getMessage() for r in caplog.records)
+
+
+@pytest.mark.parametrize("before, steps, after, again", [(1, 4, 2, 0), (2, 2, 1, 0), (1, 3, 2, 1)])
+def test_a_resume_with_another_accumulate_loses_no_batch(before, steps, after, again, tmp_path):
+    x, seen = torch.arange(24.0).reshape(24, 1), []
+
+    def task_of(accumulate):
+        module = torch.nn.Linear(1, 2)
+        task = rn.Task(module, seed=1, device="cpu", run_dir=tmp_path).loss(rn.CrossEntropyLoss())
+        task.optimizer(rn.SGD(lr=0.01)).accumulate(accumulate)
+        task.data(rn.Loader.from_arrays(x, torch.arange(24) % 2, batch_size=4, shuffle=True))
+        task.compile(report="none")
+        module.register_forward_pre_hook(lambda _, given: seen.append(given[0][:, 0].tolist()))
+        return task
+
+    task_of(before).fit(epochs=1, verbose=0, callbacks=[Stop(steps)])
+    resumed = task_of(after)
+    resumed.fit(epochs=1, verbose=0, resume="auto", allow=["recipe"])
+    first = before * steps
+    assert resumed.epoch == 1
+    assert sorted(sum(seen[:first] + seen[first + again :], [])) == list(range(24))
+    assert seen[first : first + again] == seen[first - again : first]

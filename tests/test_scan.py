@@ -103,6 +103,15 @@ class Unlisted(nn.Sequential):
         return self.hidden[0](super().forward(x))
 
 
+class Gradient(nn.Sequential):
+    """Gives the gradient by its input, as networks of energies do."""
+
+    def forward(self, x):
+        with torch.enable_grad():
+            total = super().forward(x.requires_grad_()).square().sum()
+            return torch.autograd.grad(total, x, create_graph=True)[0]
+
+
 def test_what_the_loss_depends_on_beside_the_model_is_said(caplog):
     weights = torch.ones((), requires_grad=True)
     for loss, model, shapes in (
@@ -110,12 +119,13 @@ def test_what_the_loss_depends_on_beside_the_model_is_said(caplog):
         (lambda o, y: F.cross_entropy(o * weights, y), None, "1 tensors .* stay as they are: ()"),
         (rn.CrossEntropyLoss(), Unlisted(), "2 tensors .* stay as they are: (3, 3), (3,). Make"),
         (torch.nn.CrossEntropyLoss(), None, ""),
+        (rn.CrossEntropyLoss(), Gradient(nn.Linear(2, 3)), ""),
     ):
         caplog.clear()
         task = rn.Task(model or nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), seed=1, device="cpu")
         x = np.zeros((8, 2), np.float32)
         task.loss(loss).optimizer(rn.SGD(lr=0.1))
-        task.data(rn.Loader.from_arrays(x, np.arange(8) % 3, batch_size=4)).compile(report="none")
+        task.data(rn.Loader.from_arrays(x, np.arange(8) % 2, batch_size=4)).compile(report="none")
         found = "".join(r.getMessage() for r in caplog.records if "stay as they" in r.getMessage())
         assert all(part in found for part in shapes.split(" .* ")) and bool(found) == bool(shapes)
 

@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from renaissance.data.batch import Batch, Judge, judged
 from renaissance.data.dataset import SEVERAL, logger, parts_of
-from renaissance.data.generators import Generators, generators_of
+from renaissance.data.generators import Generators, generators_of, samplers_of
 from renaissance.data.loader import Loader
 from renaissance.data.stream import Position
 from renaissance.data.supply import LabelSpec, SampleSpec
@@ -81,13 +81,17 @@ class TorchLoader:
 
     @property
     def drop_last(self) -> bool:
-        return bool(self.loader.drop_last)
+        return bool(getattr(self.loader.batch_sampler, "drop_last", self.loader.drop_last))
+
+    @property
+    def _sampler(self) -> Any:
+        """What gives the indices; beside a batch sampler the DataLoader's own is not asked."""
+        return getattr(self.loader.batch_sampler, "sampler", self.loader.sampler)
 
     @property
     def num_samples(self) -> int:
-        sampler: Any = self.loader.sampler
-        if hasattr(sampler, "__len__"):
-            return len(sampler)
+        if hasattr(self._sampler, "__len__"):
+            return len(self._sampler)
         return self.steps_per_epoch * self.batch_size
 
     @property
@@ -96,8 +100,9 @@ class TorchLoader:
         samplers = torch.utils.data
         if isinstance(self.loader.dataset, samplers.IterableDataset):
             return True
-        batches, sampler = self.loader.batch_sampler, self.loader.sampler
+        batches = self.loader.batch_sampler
         is_plain = batches is None or type(batches) is samplers.BatchSampler
+        sampler = self._sampler
         if is_plain and type(sampler) is samplers.SequentialSampler:
             return True
         if is_plain and isinstance(sampler, _RANDOM_SAMPLERS):
@@ -222,9 +227,9 @@ class TorchStream:
             raise ValueError(
                 f"epoch {epoch}, step {start_step} does not exist; an epoch has {total} batches"
             )
-        sampler = self._owner.loader.sampler
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(epoch)
+        for sampler in samplers_of(self._owner.loader):
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
         self.position.epoch, self.position.step = epoch, 0
         self._end = total if steps is None else min(steps, total)
         self._iterator, self._states = self._owner.begin(self, derive(self._seed, ORDER, epoch))

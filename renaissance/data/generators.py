@@ -66,9 +66,15 @@ def _set_states(own: Sequence[torch.Generator], states: _States) -> None:
         generator.set_state(state)
 
 
-def generators_of(loader: torch.utils.data.DataLoader[Any]) -> list[torch.Generator]:
-    """The generators that a DataLoader and its samplers have of their own, each once."""
+def samplers_of(loader: torch.utils.data.DataLoader[Any]) -> list[Any]:
+    """What chooses a DataLoader's samples: its sampler, its batch sampler and that one's own."""
     batches: Any = loader.batch_sampler
-    places = (loader, loader.sampler, batches, getattr(batches, "sampler", None))
-    found = [getattr(place, "generator", None) for place in places]
+    places = (loader.sampler, batches, getattr(batches, "sampler", None))
+    return list({id(place): place for place in places if place is not None}.values())
+
+
+def generators_of(loader: torch.utils.data.DataLoader[Any]) -> list[torch.Generator]:
+    """The generators that a DataLoader and its samplers have as attributes, each once."""
+    places = (loader, *samplers_of(loader))
+    found = [one for place in places for one in getattr(place, "__dict__", {}).values()]
     return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
