@@ -134,11 +134,16 @@ class Binding:
     # -- state_dict and load_state_dict --------------------------------------------------------
 
     def save(self, owner: nn.Module, link: Link, state: dict[str, Any], prefix: str) -> None:
-        """Puts float32 masters and ``num_batches_tracked`` into a state dict."""
-        if link.working:
-            self.take_edits()
+        """Puts float32 masters and ``num_batches_tracked`` into a state dict.
+
+        What was written into 16-bit copies is in it, but not yet in the masters: whoever lends the
+        module other weights, and gives the old ones back, finds all their digits again.
+        """
+        edits = dict(self._edits()) if link.working else {}
+        edited = {bound.segment.name: self._merged(bound, same) for bound, same in edits.items()}
         for leaf, segment in link.working:
-            state[prefix + leaf] = self._wrap("W", segment)
+            master = edited.get(segment.name)
+            state[prefix + leaf] = self._wrap("W", segment) if master is None else master
         if link.counter is not None:
             state[prefix + COUNTER] = _counter(owner, self.counts()[link.counter])
 
@@ -208,9 +213,13 @@ class Binding:
     def take_edits(self) -> None:
         """Masters of what somebody has written into 16-bit copies become that, where it differs."""
         for bound, same in self._edits():
-            master = self._wrap("W", bound.segment)
-            master.copy_(torch.where(same, master, self._wrap("A", bound.segment).float()))
+            self._wrap("W", bound.segment).copy_(self._merged(bound, same))
             bound.settle()
+
+    def _merged(self, bound: Bound, same: torch.Tensor) -> torch.Tensor:
+        """A master, with the 16-bit copy's values where that is not the same."""
+        segment = bound.segment
+        return torch.where(same, self._wrap("W", segment), self._wrap("A", segment).float())
 
     def _edits(self) -> Iterator[tuple[Bound, torch.Tensor]]:
         """16-bit copies written into, with where they still are their rounded masters."""

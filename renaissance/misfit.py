@@ -58,7 +58,7 @@ def judge_of(loss: Loss, output_shape: tuple[int, ...] | None) -> Judge | None:
     def judge(batch: Batch) -> None:
         y = batch.y
         if isinstance(y, torch.Tensor) and y.ndim == 1 and not y.is_floating_point():
-            loss.check_target(y.numpy(), (len(y), *output_shape[1:]))
+            loss.check_target(y.long().numpy(), (len(y), *output_shape[1:]))
 
     return judge
 

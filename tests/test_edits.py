@@ -79,6 +79,21 @@ def test_what_is_written_into_16_bit_copies_reaches_the_masters(use):
         assert torch.equal(found["0.weight"], masters["0.weight"])  # to all its digits
 
 
+def test_weights_that_are_lent_and_taken_back_keep_all_digits():
+    """As averages of one's own are: put in, saved, and the old weights put back."""
+    with compiled("bf16-mixed") as task:
+        task.fit(epochs=1, verbose=0)
+        before, own = task.state_dict(), [p.detach().clone() for p in task.model.parameters()]
+        before = {name: tensor.clone() for name, tensor in before.items()}
+        written(task)
+        assert task.model.state_dict()["3.weight"].unique().tolist() == [1.0]
+        with torch.no_grad():
+            for parameter, value in zip(task.model.parameters(), own, strict=True):
+                parameter.copy_(value)
+        task.evaluate(VALID)
+        assert all(torch.equal(tensor, before[name]) for name, tensor in task.state_dict().items())
+
+
 class Limited(nn.Module):
     """Writes its weights in forward."""
 

@@ -69,6 +69,12 @@ def test_a_batch_by_hand(task):
     assert task.state_hash() == before
 
 
+def test_yes_and_no_by_hand_are_classes(task):
+    expected = task.test_on_batch(X[:16], (Y[:16] > 1).astype(np.int64))
+    for y in (Y[:16] > 1, (Y[:16] > 1).tolist(), torch.as_tensor(Y[:16] > 1)):
+        assert task.test_on_batch(X[:16], y) == expected
+
+
 def test_an_error_of_the_models_own_stays_what_it_is(task):
     def fails(module, inputs):
         raise RuntimeError("of my own")
