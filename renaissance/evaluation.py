@@ -15,7 +15,7 @@ from renaissance.data.batch import Batch
 from renaissance.data.foreign import TorchLoader
 from renaissance.data.loader import Loader
 from renaissance.hooks import Callback, CallbackList
-from renaissance.misfit import check_data, explaining, refuse_samples
+from renaissance.misfit import NO_TARGETS, check_data, explaining, refuse_samples
 from renaissance.progress import Progress, make_progress, resolve_verbose
 
 if TYPE_CHECKING:
@@ -162,13 +162,15 @@ def evaluate(
         watch: Told of every batch; who started it ends it.
 
     Raises:
-        ValueError: The loader leaves samples out, or the model does not take them.
+        ValueError: The loader leaves samples out, has no targets, or the model does not take them.
     """
     check_whole(loader, "evaluate")
     executor = built.executor
     executor.tally.test.zero_()
     with weights_of(built, weights), executor.test_batches(loader, seed=seed) as batches:
         for batch in batches if watch is None else watch.each(batches):
+            if batch.y is None:
+                raise ValueError(f"evaluate: {NO_TARGETS}")
             try:
                 executor.test_step(batch)
             except RuntimeError as error:

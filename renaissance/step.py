@@ -233,7 +233,8 @@ class StepExecutor:
             return known[2]
         if known is not None:
             known[2].close()
-        label = loader.sample_spec().label
+        # Of a DataLoader nothing is known before it is read, which takes workers of its own.
+        label = loader.sample_spec().label if isinstance(loader, Loader) else None
         if self.passes.head is not None:
             check_counted(None if label is None else label.low)
         stream = loader.stream(
@@ -243,7 +244,7 @@ class StepExecutor:
             pin=self.memory.device.type == "cuda",
             steps=0,
         )
-        if label is not None and label.high is None:
+        if label is None or label.high is None:
             stream.judge = self.judge
         self._streams[id(loader), looking] = (loader, seed, stream)
         return stream

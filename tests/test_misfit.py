@@ -46,6 +46,23 @@ def test_data_to_compile_with_needs_targets():
         make(valid=of(y=None)).compile(report="none")
 
 
+def test_a_data_loader_without_targets_is_read_once_and_said(task):
+    class Read(torch.utils.data.Dataset):
+        read = 0
+
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            Read.read += 1
+            return (X[index],)
+
+    data = Read()
+    with pytest.raises(ValueError, match="evaluate: the data has no targets"):
+        task.evaluate(torch.utils.data.DataLoader(data, batch_size=4))
+    assert Read.read <= 8
+
+
 def test_predict_needs_none(task):
     assert task.predict(of(y=None)).shape == (64, 4)
 
