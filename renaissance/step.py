@@ -8,6 +8,7 @@ same calls into one CUDA graph.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -117,6 +118,14 @@ class Passes:
                 found += metric.function(output, y)
             sums.add_(torch.stack([one.double() for one in found]))
         return loss_sum.float(), weight.float()  # a loss of float64 outputs is float64
+
+
+def _look_at(has_head: bool, judge: Judge | None, batch: Batch) -> None:
+    """Refuse labels that a step must not meet: for a fused head, and for the loss by its judge."""
+    if has_head and isinstance(y := batch.y, Tensor) and not y.is_floating_point():
+        check_counted(int(y.min()))
+    if judge is not None:
+        judge(batch)
 
 
 def _device_type(x: Any) -> str:
@@ -245,7 +254,7 @@ class StepExecutor:
             steps=0,
         )
         if label is None or label.high is None:
-            stream.judge = self.judge
+            stream.judge = functools.partial(_look_at, self.passes.head is not None, self.judge)
         self._streams[id(loader), looking] = (loader, seed, stream)
         return stream
 
@@ -270,11 +279,10 @@ class StepExecutor:
     def place(self, x: Any, y: Any) -> Batch:
         """A user's arrays as a batch on the device."""
         x, y = as_tensor_tree(x), as_tensor_tree(y)
-        if self.passes.head is not None and not y.is_floating_point():
-            check_counted(int(y.min()))
         batch = Batch(x, y, np.arange(len(y)))
-        if self.judge is not None and isinstance(y, Tensor) and y.device.type == "cpu":
-            self.judge(batch)
+        _look_at(
+            self.passes.head is not None, self.judge if y.device.type == "cpu" else None, batch
+        )
         return self._on_device(batch)
 
     def set_rates(self, rates: Sequence[float]) -> None:

@@ -63,6 +63,13 @@ def test_a_data_loader_without_targets_is_read_once_and_said(task):
     assert Read.read <= 8
 
 
+def test_a_fused_head_gets_no_ignored_labels_from_a_data_loader(task, monkeypatch):
+    rows = torch.utils.data.TensorDataset(torch.as_tensor(X[:8]), torch.full((8,), -100))
+    monkeypatch.setattr(task._built.executor.passes, "head", lambda *_: None)
+    with pytest.raises(ValueError, match="some labels are -100, which does not count"):
+        task.evaluate(torch.utils.data.DataLoader(rows, batch_size=4))
+
+
 def test_predict_needs_none(task):
     assert task.predict(of(y=None)).shape == (64, 4)
 
