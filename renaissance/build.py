@@ -143,13 +143,14 @@ class Built:
 
     def check_home(self) -> None:
         """RuntimeError when the step, or a callback, has put new tensors in place of bound ones."""
-        if edited := self.memory.edited(self.module):
+        edited = self.memory.edited(self.module)
+        if edited := [name for name in edited if self.plan.segment(name).trainable]:
             raise RuntimeError(
                 f"{', '.join(edited[:5])}: changed in place during training in mixed precision, "
                 "where the next update rounds it anew from float32 weights, so that the change "
                 "would be lost; make it in on_epoch_begin, or train in '32-true'"
             )
-        if away := self.away():
+        if away := self.memory.away(self.module):
             leaf = away[0].rpartition(".")[2]
             raise RuntimeError(
                 f"{', '.join(away[:5])}{' ...' * (len(away) > 5)}: assigned anew during training, "

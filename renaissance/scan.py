@@ -206,7 +206,7 @@ def check_reach(found: Scan | None, plan: MemoryPlan) -> None:
     """What updates do not reach: other tensors than parameters, said, and writes of the forward.
 
     Raises:
-        RuntimeError: The forward changes what an update rounds anew from float32 weights.
+        RuntimeError: The forward changes the 16-bit copy of a float32 weight.
     """
     if found is None:
         return
@@ -222,8 +222,8 @@ def check_reach(found: Scan | None, plan: MemoryPlan) -> None:
     if written:
         raise RuntimeError(
             f"{', '.join(written)}: changed in place by the forward, which in mixed precision has "
-            "a 16-bit copy that every update rounds anew from float32 weights: the change would "
-            "be lost; train in '32-true', or compute the changed weight without writing it"
+            "a 16-bit copy of it: the change would not reach the float32 weights; train in "
+            "'32-true', or compute the changed weight without writing it"
         )
 
 

@@ -129,3 +129,27 @@ def test_a_callback_may_write_weights_between_epochs():
         assert not task.state_dict()["3.weight"].any()
         with pytest.raises(RuntimeError, match="3.weight: changed in place during training"):
             task.fit(epochs=3, verbose=0, callbacks=[Each()])
+
+
+class Follower(nn.Module):
+    """A frozen layer that a callback draws after a trained one, as momentum encoders are."""
+
+    def __init__(self):
+        super().__init__()
+        self.lead, self.behind = nn.Linear(6, 3), nn.Linear(6, 3).requires_grad_(False)
+
+    def forward(self, x):
+        return self.lead(x) + self.behind(x)
+
+
+def test_a_callback_may_write_frozen_weights_at_any_time():
+    class Follow(rn.Callback):
+        def on_train_batch_end(self, batch, logs):
+            module = self.task.model
+            with torch.no_grad():
+                module.behind.weight.copy_(module.lead.weight)
+
+    with compiled("bf16-mixed", module=Follower()) as task:
+        task.fit(epochs=2, verbose=0, callbacks=[Follow()])
+        found = task.state_dict()
+        assert torch.equal(found["behind.weight"], found["lead.weight"].bfloat16().float())
