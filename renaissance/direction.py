@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 #: What "auto" takes a name for, by its last part; other names need mode="min" or "max".
-LOWER_IS_BETTER = ("loss", "error", "mse", "mae", "rmse", "perplexity")
+LOWER_IS_BETTER = (
+    "loss", "error", "mse", "mae", "rmse", "nll", "ce", "bce", "perplexity", "wer", "cer",
+)  # fmt: skip
 HIGHER_IS_BETTER = ("accuracy", "acc", "auc", "precision", "recall", "f1", "iou", "dice", "r2")
 
 

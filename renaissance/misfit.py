@@ -37,8 +37,8 @@ def check_targets(loss: Loss, loader: Loader | None, output_shape: tuple[int, ..
     label = loader.sample_spec().label
     if label is None:
         raise ValueError(NO_TARGETS)
-    blank = torch.zeros((2, *label.shape), dtype=label.dtype, device="cpu").numpy()
-    loss.check_target(blank, (2, *output_shape[1:]))
+    example = torch.full((2, *label.shape), label.low or 0, dtype=label.dtype, device="cpu")
+    loss.check_target(example.numpy(), (2, *output_shape[1:]))
     is_class_numbers = loss.is_classification and label.shape == output_shape[2:]
     if label.high is not None and is_class_numbers:
         loss.check_target(np.array([label.low, label.high]), (2, output_shape[1]))
