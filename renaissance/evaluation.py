@@ -169,7 +169,7 @@ def evaluate(
     executor.tally.test.zero_()
     with weights_of(built, weights), executor.test_batches(loader, seed=seed) as batches:
         for batch in batches if watch is None else watch.each(batches):
-            if batch.y is None:
+            if isinstance(batch, Batch) and batch.y is None:
                 raise ValueError(f"evaluate: {NO_TARGETS}")
             try:
                 executor.test_step(batch)

@@ -1,5 +1,8 @@
 """Data that does not fit a compiled task: what came and what is taken."""
 
+import contextlib
+import types
+
 import numpy as np
 import pytest
 import torch
@@ -173,3 +176,19 @@ def test_labels_that_are_known_are_not_looked_at_again(task, monkeypatch):
     loader = rn.Loader(Read(), batch_size=16, workers=0)
     with pytest.raises(AssertionError, match="looked at"):  # it would be
         task.evaluate(loader)
+
+
+def test_what_an_executor_reads_from_is_its_own(task, monkeypatch):
+    """Data on the GPU are places in it: but for ids, nobody except the step looks into a batch."""
+    executor = task._built.executor
+    batches, step = executor.test_batches, executor.test_step
+    expected = task.evaluate(of())
+
+    @contextlib.contextmanager
+    def places(loader, **more):
+        with batches(loader, **more) as found:
+            yield (types.SimpleNamespace(ids=batch.ids, own=batch) for batch in found)
+
+    monkeypatch.setattr(executor, "test_batches", places)
+    monkeypatch.setattr(executor, "test_step", lambda place: step(place.own))
+    assert task.evaluate(of()) == expected
