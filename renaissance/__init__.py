@@ -55,12 +55,12 @@ from renaissance.kinds import register as register
 from renaissance.loggers import CSVLogger as CSVLogger
 from renaissance.loggers import JSONLogger as JSONLogger
 from renaissance.loggers import TensorBoard as TensorBoard
-from renaissance.loop import NonFiniteError as NonFiniteError
 from renaissance.losses import BCEWithLogitsLoss as BCEWithLogitsLoss
 from renaissance.losses import CrossEntropyLoss as CrossEntropyLoss
 from renaissance.losses import MSELoss as MSELoss
 from renaissance.memory import MemoryPlan as MemoryPlan
 from renaissance.metrics import Metric as Metric
+from renaissance.nonfinite import NonFiniteError as NonFiniteError
 from renaissance.optim import LARS as LARS
 from renaissance.optim import SGD as SGD
 from renaissance.optim import Adam as Adam

@@ -25,6 +25,7 @@ from renaissance.losses import LossFunction
 from renaissance.memory import Memory, MemoryPlan
 from renaissance.metrics import resolve_metrics
 from renaissance.misfit import NO_TARGETS, check_targets, judge_of
+from renaissance.passes import Passes
 from renaissance.scan import (
     Scan,
     check_layers,
@@ -33,7 +34,7 @@ from renaissance.scan import (
     has_trained_statistics,
     scan,
 )
-from renaissance.step import Passes, StepExecutor
+from renaissance.step import StepExecutor
 from renaissance.tally import Tally
 from renaissance.update import Updater
 

@@ -30,8 +30,9 @@ from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
 from renaissance.inputs import SLOTS, STREAMS, InputSlots, LateNumber, RateFeed, Staged
 from renaissance.memory import Memory
+from renaissance.passes import Passes
 from renaissance.residence import Place, Residence
-from renaissance.step import Passes, StepExecutor
+from renaissance.step import StepExecutor
 from renaissance.update import Updater
 
 logger = logging.getLogger("renaissance")

@@ -14,7 +14,7 @@ import click
 
 from renaissance import built, cli_inspect, cli_predict, cli_train
 from renaissance.interrupts import Interrupted
-from renaissance.loop import NonFiniteError
+from renaissance.nonfinite import NonFiniteError
 from renaissance.yamltree import ConfigError
 
 TRACEBACK = "--traceback"

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from renaissance import rundir, snapshot
+from renaissance import rundir
 from renaissance.busy import EVALUATION, FIT
 from renaissance.data.loader import Loader
 from renaissance.evaluation import Watch, evaluate, forget_guests
@@ -22,20 +22,16 @@ from renaissance.hooks import Callback, CallbackList
 from renaissance.interrupts import Interrupts
 from renaissance.logs import LazyLogs
 from renaissance.misfit import check_data
+from renaissance.nonfinite import NonFiniteError, describe_non_finite
 from renaissance.options import FitOptions, Horizon, horizon_for
 from renaissance.progress import make_progress
 from renaissance.resume import Checkpoints, resume
 
 if TYPE_CHECKING:
-    from renaissance.build import Built
     from renaissance.task import Task
 
 
 logger = logging.getLogger("renaissance")
-
-
-class NonFiniteError(RuntimeError):
-    """Training stopped: too many updates in a row met infinities or NaN."""
 
 
 class FitLoop:
@@ -306,25 +302,6 @@ class FitLoop:
         self.checkpoints.save(best=best, wait=wait)
 
 
-def describe_non_finite(task: Task, train: Loader, steps_per_epoch: int) -> str:
-    """Which parameter and which samples ended the run."""
-    updater = task.require().updater
-    skips, attempted = updater.scalars["bad"], updater.scalars["attempted"]
-    name = updater.first_non_finite() or "the loss"
-    epoch, step = task.position.epoch, task.position.step - 1 - (task.attempted_steps - attempted)
-    if step < 0:  # it was noticed in the epoch after
-        epoch, step = epoch - 1, step + steps_per_epoch
-    k = task.require().recipe.accumulate
-    window = range(step * k, min((step + 1) * k, train.steps_per_epoch))
-    ids = [i for j in window for i in train.batch_at(epoch, j, seed=task.seed).ids.tolist()]
-    shown = ", ".join(map(str, ids[:8])) + (" ..." if len(ids) > 8 else "")
-    return (
-        f"{skips} updates in a row met infinities or NaN and were skipped; the first bad gradient "
-        f"of the last one is of {name}, its samples were {shown}. The weights are those before. "
-        "Lower the learning rate, clip gradients, or look at these samples"
-    )
-
-
 def run_fit(
     task: Task,
     train: Loader,
@@ -369,32 +346,3 @@ def run_fit(
             task.running_callbacks = task.running_checkpoints = None
             forget_guests(task, built, train, options.validation, training=True)
         rundir.end(task)
-
-
-def dry_run(task: Task, steps: int) -> dict[str, float]:
-    """What `Task.dry_run` does."""
-    built, train = task.require(), task.settings.train
-    if train is None:
-        raise RuntimeError("the task has no data yet: task.data(train)")
-    before = snapshot.keep(task)
-    try:
-        return _dry_run(task, built, train, steps)
-    finally:
-        snapshot.put_back(task, before)
-
-
-def _dry_run(task: Task, built: Built, train: Loader, steps: int) -> dict[str, float]:
-    with task.switches():
-        built.verify()
-        built.clear_stop()
-        for step in range(steps):
-            with built.executor.batches(
-                train, seed=task.seed, epoch=0, start_step=step % train.steps_per_epoch
-            ) as batches:
-                built.executor.set_rates([task.learning_rate_at(step)])
-                built.executor.step(batches, 1)
-        means = built.executor.tally.means("last")
-        if task.settings.valid is not None:
-            found = evaluate(built, task.settings.valid, seed=task.seed)
-            means |= {f"val_{name}": mean for name, mean in found.items()}
-    return means

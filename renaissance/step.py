@@ -1,17 +1,14 @@
 """One training step: forward, backward, gather, then the range operations of `Updater`.
 
-`Passes` holds the functions that are traced (loss and metrics of a batch, outputs of a batch);
-`StepExecutor` runs a step eagerly. The captured executor (`renaissance.capture`) records the very
-same calls into one CUDA graph.
+`StepExecutor` runs the functions of `renaissance.passes` eagerly. The captured executor
+(`renaissance.capture`) records the very same calls into one CUDA graph.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,102 +19,12 @@ from renaissance.data.batch import Batch, Judge, as_tensor_tree, own, to_device
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
 from renaissance.inputs import copied_in_time, queued
-from renaissance.losses import widened
 from renaissance.memory import Memory
-from renaissance.metrics import Metric
-from renaissance.nn.fusion import Forward, Head, check_counted
-from renaissance.precision import Precision
+from renaissance.nn.fusion import check_counted
+from renaissance.passes import Passes, with_own_code
 from renaissance.switches import tell_compiler
 from renaissance.tally import Tally
-from renaissance.update import Landing, Updater
-
-LossFunction = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
-_serial = itertools.count()
-
-
-def with_own_code(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A copy of a bound method with a code object of its own.
-
-    torch.compile counts recompilations per code object; tasks that shared one would reach its
-    limit together and run uncompiled from then on.
-    """
-    plain: Any = getattr(method, "__func__")  # noqa: B009 - bound methods have it, typing does not
-    code = plain.__code__.replace(co_name=f"{plain.__name__}_{next(_serial)}")
-    copy = types.FunctionType(
-        code, plain.__globals__, code.co_name, plain.__defaults__, plain.__closure__
-    )
-    return types.MethodType(copy, getattr(method, "__self__"))  # noqa: B009
-
-
-class Passes:
-    """What is traced: pure functions of a batch over the bound module.
-
-    Args:
-        module: The module, bound to its memory.
-        loss: ``(output, target) -> (loss sum, weight)``, 0-d float32 tensors.
-        metrics: Metrics beside the loss.
-        precision: Autocast and working dtype.
-
-    Attributes:
-        forward: A fused forward in the place of the module's, or None.
-        head: A fused ``(output, target, sums) -> (loss sum, weight)`` that adds to the sums
-            itself, or None.
-        landing: Where a fused forward's backward puts its gradients, or None.
-    """
-
-    forward: Forward | None = None
-    head: Head | None = None
-    landing: Landing | None = None
-
-    def __init__(
-        self, module: nn.Module, loss: LossFunction, metrics: Sequence[Metric], precision: Precision
-    ) -> None:
-        self.module, self.loss, self.metrics = module, loss, tuple(metrics)
-        self.precision = precision
-
-    def output(self, x: Any) -> Any:
-        """The module's output under the task's autocast, or the fused forward's."""
-        with self.autocast(x):
-            return self.module(x) if self.forward is None else self.forward(x)
-
-    def autocast(self, x: Any) -> torch.autocast:
-        """The task's autocast, without its weight cache (a cache goes stale inside a graph)."""
-        dtype = self.precision.autocast_dtype
-        return torch.autocast(
-            _device_type(x), dtype=dtype, enabled=dtype is not None, cache_enabled=False
-        )
-
-    def train(self, x: Any, y: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss sum (differentiable) and loss weight, 0-d float32; a batch's sums join `sums`."""
-        return self._sums(x, y, sums)
-
-    def test(self, x: Any, y: Tensor, sums: Tensor) -> None:
-        """Add the sums of a batch: loss sum, weight, metric sum, count ... (float64)."""
-        self._sums(x, y, sums)
-
-    def predict(self, x: Any) -> Tensor:
-        """Raw outputs in float32."""
-        output = self.output(x)
-        if not isinstance(output, Tensor):
-            raise TypeError(
-                f"predict: the model gives {type(output).__name__}, and predict one array; use "
-                "task.export_module()(x)"
-            )
-        result: Tensor = output.float() if torch.is_floating_point(output) else output
-        return result
-
-    def _sums(self, x: Any, y: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
-        output = self.output(x)
-        if self.head is not None and y.dtype == torch.int64:  # class numbers, not probabilities
-            return self.head(output, y, sums)
-        output = widened(output)
-        loss_sum, weight = self.loss(output, y)
-        found = [loss_sum.detach(), weight]
-        with torch.no_grad():
-            for metric in self.metrics:
-                found += metric.function(output, y)
-            sums.add_(torch.stack([one.double() for one in found]))
-        return loss_sum.float(), weight.float()  # a loss of float64 outputs is float64
+from renaissance.update import Updater
 
 
 def _look_at(has_head: bool, judge: Judge | None, batch: Batch) -> None:
@@ -126,13 +33,6 @@ def _look_at(has_head: bool, judge: Judge | None, batch: Batch) -> None:
         check_counted(int(y.min()))
     if judge is not None:
         judge(batch)
-
-
-def _device_type(x: Any) -> str:
-    if isinstance(x, Tensor):
-        return x.device.type
-    first = next(iter(x.values() if isinstance(x, dict) else x))
-    return str(first.device.type)
 
 
 class StepExecutor:

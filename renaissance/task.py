@@ -25,10 +25,11 @@ from renaissance.data.foreign import as_loader
 from renaissance.data.loader import Loader
 from renaissance.describe import compile_report, module_summary
 from renaissance.devices import resolve_device
+from renaissance.dryrun import dry_run
 from renaissance.history import History
 from renaissance.hooks import Callback
 from renaissance.init import Initializer
-from renaissance.loop import dry_run, run_fit
+from renaissance.loop import run_fit
 from renaissance.misfit import explaining
 from renaissance.options import Position, check_fit_arguments, fit_options
 from renaissance.precision import resolve_precision
