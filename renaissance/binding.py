@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from renaissance.arena import Arena
 from renaissance.bound import Bound, bits_of
+from renaissance.edits import Edits
 from renaissance.link import LINK, Link, link_of
 from renaissance.segments import Segment
 from renaissance.survey import COUNTER, buffers_of, counters_of, parameters_of
 
 logger = logging.getLogger(__name__)
-
-#: Gives the tensor of a segment in "W", "A" or "B", with a storage of its own.
-Wrap = Callable[[str, Segment], torch.Tensor]
 
 
 class Binding:
@@ -33,7 +32,7 @@ class Binding:
     Args:
         module: The root module; held weakly.
         segments: Of the plan that was built for this module.
-        wrap: Gives the region's tensor of a segment.
+        arena: Its regions.
         keep_values: Copy the parameters' values into the regions (buffers always are).
         has_average: There is a region E, which starts anew at what ``load_state_dict`` brings.
     """
@@ -42,11 +41,11 @@ class Binding:
         self,
         module: nn.Module,
         segments: Sequence[Segment],
-        wrap: Wrap,
+        arena: Arena,
         keep_values: bool,
         has_average: bool,
     ) -> None:
-        self._root, self._wrap = weakref.ref(module), wrap
+        self._root, self._wrap = weakref.ref(module), arena.wrap
         self._bound: list[Bound] = []
         self._handles: list[Any] = []
         self._links: dict[int, Link] = {}
@@ -57,6 +56,7 @@ class Binding:
         self._homes = {name: segment for segment in segments for name in segment.names}
         with torch.no_grad():
             self._take(module, keep_values)
+        self._edits = Edits(self._bound, arena)
         self._attach(module, has_average)
 
     @property
@@ -139,11 +139,8 @@ class Binding:
         What was written into 16-bit copies is in it, but not yet in the masters: whoever lends the
         module other weights, and gives the old ones back, finds all their digits again.
         """
-        edits = dict(self._edits()) if link.working else {}
-        edited = {bound.segment.name: self._merged(bound, same) for bound, same in edits.items()}
         for leaf, segment in link.working:
-            master = edited.get(segment.name)
-            state[prefix + leaf] = self._wrap("W", segment) if master is None else master
+            state[prefix + leaf] = self._edits.master(segment)
         if link.counter is not None:
             state[prefix + COUNTER] = _counter(owner, self.counts()[link.counter])
 
@@ -207,26 +204,12 @@ class Binding:
 
     def edited(self) -> list[str]:
         """Names of 16-bit copies that somebody has written into, and whose masters differ."""
-        return [bound.segment.name for bound, same in self._edits() if not same.all()]
+        return self._edits.names()
 
     @torch.no_grad()
     def take_edits(self) -> None:
         """Masters of what somebody has written into 16-bit copies become that, where it differs."""
-        for bound, same in self._edits():
-            self._wrap("W", bound.segment).copy_(self._merged(bound, same))
-            bound.settle()
-
-    def _merged(self, bound: Bound, same: torch.Tensor) -> torch.Tensor:
-        """A master, with the 16-bit copy's values where that is not the same."""
-        segment = bound.segment
-        return torch.where(same, self._wrap("W", segment), self._wrap("A", segment).float())
-
-    def _edits(self) -> Iterator[tuple[Bound, torch.Tensor]]:
-        """16-bit copies written into, with where they still are their rounded masters."""
-        for bound in self._bound:
-            if bound.segment.working and bound.is_written and bound.is_home(bound.tensor):
-                working = self._wrap("A", bound.segment)
-                yield bound, working == self._wrap("W", bound.segment).to(working.dtype)
+        self._edits.take()
 
     @torch.no_grad()
     def verify(self) -> list[str]:

@@ -14,12 +14,11 @@ from renaissance.survey import Place
 class Bound:
     """One tensor of the module, at home at `address`; one without elements has no address."""
 
-    __slots__ = ("address", "places", "segment", "tensor", "version")
+    __slots__ = ("address", "places", "segment", "tensor")
 
     def __init__(self, segment: Segment, tensor: torch.Tensor, places: list[Place]) -> None:
         self.segment, self.tensor = segment, tensor
         self.address: int | None = None
-        self.version = tensor._version
         self.places = [(weakref.ref(place.owner), place.leaf) for place in places]
 
     def is_home(self, tensor: torch.Tensor | None) -> bool:
@@ -36,14 +35,8 @@ class Bound:
         """What the places hold now; those that no longer exist, or hold nothing, left out."""
         return [tensor for _, _, tensor in self._living()]
 
-    @property
-    def is_written(self) -> bool:
-        """Whether somebody has written into the tensor through torch; updates do not."""
-        return self.tensor._version != self.version
-
     def settle(self) -> None:
         """Puts `tensor` back into every place that exists and holds another one."""
-        self.version = self.tensor._version
         for owner, leaf, tensor in self._living():
             if tensor is not self.tensor:
                 setattr(owner, leaf, self.tensor)  # an RNN keeps a list of its weights this way

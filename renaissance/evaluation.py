@@ -39,6 +39,7 @@ def weights_of(built: Built, weights: str | None) -> Iterator[None]:
     if weights == "raw" or not built.has_ema:
         yield
         return
+    built.memory.take_edits(built.module)  # the exchange rounds every copy anew
     built.updater.exchange_ema()
     try:
         yield

@@ -237,9 +237,7 @@ class Memory:
         check_free(module)
         self.plan.check_fits(module)
         self._unbind()  # of a module that no longer exists
-        self._binding = Binding(
-            module, self.plan.segments, arena.wrap, keep_values, self.plan.has("E")
-        )
+        self._binding = Binding(module, self.plan.segments, arena, keep_values, self.plan.has("E"))
         self._release = weakref.finalize(self, self._binding.release)
         self._release.atexit = False
         self.refresh()
@@ -256,6 +254,10 @@ class Memory:
     def edited(self, module: nn.Module) -> list[str]:
         """Names of 16-bit copies that were changed in place, without their masters."""
         return self._bound_to(module).edited()
+
+    def take_edits(self, module: nn.Module) -> None:
+        """What was changed in place in 16-bit copies reaches their masters."""
+        self._bound_to(module).take_edits()
 
     def verify(self, module: nn.Module) -> list[str]:
         """Copies tensors that have left their regions back in and rebinds them.

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import renaissance as rn
+from renaissance.edits import Edits
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -61,15 +62,27 @@ def written(task):
         task.model[0].weight[2, 3] = -2.0
 
 
-@pytest.mark.parametrize("use", ["state_dict", "fit", "close"])
-def test_what_is_written_into_16_bit_copies_reaches_the_masters(use):
-    with compiled("bf16-mixed") as task:
+def written_through_data(task):
+    """The same where torch's version counters do not see it."""
+    task.model[3].weight.data.fill_(1.001)
+    task.model[0].weight.data[2, 3] = -2.0
+
+
+@pytest.mark.parametrize("write", [written, written_through_data])
+@pytest.mark.parametrize("use", ["state_dict", "fit", "step", "evaluate", "average", "close"])
+def test_what_is_written_into_16_bit_copies_reaches_the_masters(use, write):
+    with compiled("bf16-mixed", ema=0.9) as task:
+        task.optimizer(rn.SGD(lr=0.0)).compile(report="none")  # nothing is learned
         masters = {name: tensor.clone() for name, tensor in task.state_dict().items()}
-        written(task)
-        if use == "fit":  # with nothing to learn from
-            task.optimizer(rn.SGD(lr=0.0)).compile(report="none")
-            written(task)
+        write(task)
+        if use == "fit":
             task.fit(epochs=1, verbose=0)
+        elif use == "step":
+            task.train_on_batch(X[:8], Y[:8])
+        elif use == "evaluate":
+            task.evaluate(VALID)  # with the average in their place
+        elif use == "average":
+            assert not (task.state_dict("ema")["3.weight"] == 1.0).any()
         elif use == "close":
             task.close()
         found = task.model.state_dict()
@@ -77,6 +90,51 @@ def test_what_is_written_into_16_bit_copies_reaches_the_masters(use):
         assert found["0.weight"][2, 3] == -2.0
         found["0.weight"][2, 3] = masters["0.weight"][2, 3]
         assert torch.equal(found["0.weight"], masters["0.weight"])  # to all its digits
+
+
+def test_what_nobody_has_written_keeps_all_digits():
+    with compiled("bf16-mixed") as task:
+        task.fit(epochs=1, verbose=0)
+        module, memory = task.model, task.require().memory
+        with torch.no_grad():
+            module[3].weight.copy_(torch.zeros_like(module[3].weight))
+            module[0].weight[0] = torch.nan
+            memory.take_edits(module)
+            module[3].weight.neg_()  # -0 is no other number
+        before = memory.region("W").clone()
+        assert torch.isnan(memory.view("W", "0.weight")[0]).all()
+        for use in (module.state_dict, lambda: memory.verify(module), memory.refresh):
+            assert memory.edited(module) == []
+            use()
+        assert torch.equal(memory.region("W").view(torch.int32), before.view(torch.int32))
+        module[0].weight.data[1, 2] = 7.0
+        assert memory.edited(module) == ["0.weight"]
+
+
+def test_each_copy_is_compared_once_for_a_state_dict_and_never_for_a_step(monkeypatch):
+    asked, compared = [], Edits._compared
+
+    def counting(self, bound):
+        asked.append(bound.segment.name)
+        return compared(self, bound)
+
+    monkeypatch.setattr(Edits, "_compared", counting)
+    deep = nn.Sequential(*(nn.Linear(6, 6) for _ in range(12)), nn.Linear(6, 3))
+    with compiled("bf16-mixed", module=deep) as task:
+        working = [s.name for s in task.plan.segments if s.working]
+        assert len(working) >= 13
+        asked.clear()
+        task.model.state_dict()
+        assert sorted(asked) == sorted(working)
+        asked.clear()
+        task.train_on_batch(X[:8], Y[:8])
+        assert asked == []
+        task.model[2].state_dict()
+        assert set(asked) == {name for name in working if name.startswith("2.")}
+        task.model[2].weight.data.mul_(2.0)  # a control: then all are looked at
+        asked.clear()
+        task.train_on_batch(X[:8], Y[:8])
+        assert sorted(asked) == sorted(working)
 
 
 def test_weights_that_are_lent_and_taken_back_keep_all_digits():

@@ -25,7 +25,7 @@ ROWS = [
         "bars",
         "figures picture",
     ],
-    ["memory layout segments survey binding bound link arena"],
+    ["memory layout segments survey binding bound link edits arena"],
     [
         "optim",
         "schedules curves plateau",
