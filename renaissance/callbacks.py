@@ -13,10 +13,11 @@ from renaissance.hooks import Callback as Callback
 from renaissance.hooks import CallbackList as CallbackList
 from renaissance.hooks import Phase as Phase
 from renaissance.hooks import check_hook_names
+from renaissance.jsontext import number, optional, switch, whole
 from renaissance.logs import LazyLogs as LazyLogs
 from renaissance.logs import Logs
 from renaissance.monitor import Monitor
-from renaissance.saver import remove_checkpoint, step_name, write_pointer
+from renaissance.saver import checked_name, remove_checkpoint, step_name, write_pointer
 
 logger = logging.getLogger("renaissance")
 
@@ -177,9 +178,11 @@ class EarlyStopping(Callback):
             return
         self.reset()
         if self._watched.load_state_dict(state):
-            self.wait, self.stopped_epoch = state["wait"], state["stopped_epoch"]
-            self._is_stopping = state["is_stopping"]
-            self._seen_steps, self._best_steps = state["seen_steps"], state["best_steps"]
+            self.wait = whole(state["wait"])
+            self.stopped_epoch = optional(whole, state["stopped_epoch"])
+            self._is_stopping = switch(state["is_stopping"])
+            self._seen_steps = optional(whole, state["seen_steps"])
+            self._best_steps = optional(whole, state["best_steps"])
 
 
 class ModelCheckpoint(Callback):
@@ -284,7 +287,8 @@ class ModelCheckpoint(Callback):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.reset()
         if self._watched.load_state_dict(state):
-            self.saved = [(value, name) for value, name in state["saved"]]
+            # The names are folders that will be replaced and removed: none outside of ours.
+            self.saved = [(number(value), checked_name(name)) for value, name in state["saved"]]
 
 
 class TerminateOnNaN(Callback):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from renaissance.checkpoint import STATE, Checkpoint
 from renaissance.history import History
 from renaissance.identity import IDENTITY, identity_of
+from renaissance.jsontext import number, whole
 from renaissance.options import Horizon, Position
 from renaissance.random import Generator
 from renaissance.scalars import STATE as COUNTERS
@@ -102,6 +103,8 @@ class HostState:
         state = checkpoint.state
         with _part_of(checkpoint, "position"):
             position = Position(**{name: whole(n) for name, n in state["position"].items()})
+            if position.step > position.attempted:
+                raise ValueError(f"{position.step} steps of an epoch, {position.attempted} in all")
         with _part_of(checkpoint, "identity"):
             accumulate = whole(state["identity"]["recipe"]["accumulate"])
         with _part_of(checkpoint, "counters"):
@@ -121,9 +124,10 @@ class HostState:
         with _part_of(checkpoint, "history"):
             history = History()
             history.load_state_dict(state["history"])
-            if history.epoch != list(range(position.epoch)):
+            if len(history) != position.epoch or history.epoch != list(range(len(history))):
                 raise ValueError(
-                    f"it has epochs {history.epoch}, and {position.epoch} of them are closed"
+                    f"it has epochs {str(history.epoch):.60}, and {position.epoch} of them are "
+                    "closed"
                 )
         with _part_of(checkpoint, "open_epoch"):
             open_epoch = numbers(state["open_epoch"])
@@ -178,20 +182,6 @@ def _part_of(checkpoint: Checkpoint, name: str) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         checkpoint.refuse(f"{STATE}: {name!r} is not what a run writes: {reason}")
-
-
-def whole(value: object) -> int:
-    """A count that 64 bits hold; ValueError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r:.40} is no count")
-    return value
-
-
-def number(value: object) -> float:
-    """A number, which may be NaN; ValueError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{value!r:.40} is no number")
-    return float(value)
 
 
 def numbers(values: Mapping[str, object]) -> dict[str, Any]:

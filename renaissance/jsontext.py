@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
 
 _NOT_FINITE = ("nan", "inf", "-inf")
 
@@ -57,6 +59,35 @@ def _decode(entry: dict[str, Any]) -> object:
     if entry.keys() == {"$float"} and entry["$float"] in _NOT_FINITE:
         return float(entry["$float"])
     return entry
+
+
+# What was read is somebody's text: it is taken as what it has to be, or refused.
+
+
+def whole(value: object) -> int:
+    """A count that 64 bits hold; ValueError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r:.40} is no count")
+    return value
+
+
+def number(value: object) -> float:
+    """A number, which may be NaN; ValueError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{value!r:.40} is no number")
+    return float(value)
+
+
+def switch(value: object) -> bool:
+    """True or False; ValueError for anything else."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r:.40} is neither true nor false")
+    return value
+
+
+def optional(kind: Callable[[object], T], value: object) -> T | None:
+    """None, or what `kind` makes of the value."""
+    return None if value is None else kind(value)
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from renaissance.direction import direction
+from renaissance.jsontext import number, optional, whole
 from renaissance.settings import nearest
 
 logger = logging.getLogger("renaissance")
@@ -97,5 +98,8 @@ class Monitor:
                 *(self.owner, state["monitor"], self.name),
             )
             return False
-        self.best, self.best_epoch = state["best"], state["best_epoch"]
+        best, epoch = optional(number, state["best"]), optional(whole, state["best_epoch"])
+        if (best is None) != (epoch is None):
+            raise ValueError(f"a best value of {best} in epoch {epoch}")
+        self.best, self.best_epoch = best, epoch
         return True

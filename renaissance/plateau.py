@@ -6,6 +6,7 @@ import math
 from typing import Any, ClassVar, Literal
 
 from renaissance.direction import direction
+from renaissance.jsontext import number, optional, whole
 from renaissance.schedules import ScheduleRun, WarmSchedule
 from renaissance.settings import Setting, setting, value
 
@@ -142,6 +143,6 @@ class PlateauRun(ScheduleRun):
                 f"a ReduceLROnPlateau's state has {sorted(self.state_dict())}, received "
                 f"{sorted(state)}; the run was saved with another schedule"
             )
-        self.best = None if state["best"] is None else float(state["best"])
-        self.bad, self.cooling = int(state["bad"]), int(state["cooling"])
-        self.reductions = int(state["reductions"])
+        self.best = optional(number, state["best"])
+        self.bad, self.cooling = whole(state["bad"]), whole(state["cooling"])
+        self.reductions = whole(state["reductions"])

@@ -49,6 +49,13 @@ def step_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def checked_name(name: object) -> str:
+    """A checkpoint's name that was read; ValueError for what is none, such as a path."""
+    if not isinstance(name, str) or not _STEP_NAME.fullmatch(name):
+        raise ValueError(f"{name!r:.60} names no checkpoint; such a name is {step_name(1)}")
+    return name
+
+
 def step_of(place: Path) -> int:
     """The step in a checkpoint's name, also while it is being replaced."""
     match = _STEP_NAME.search(place.name)

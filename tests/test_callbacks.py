@@ -457,6 +457,48 @@ def test_a_state_that_is_no_dict_is_refused():
         CallbackList([callback], FakeTask()).state_dict()
 
 
+STOPPING = EarlyStopping(patience=1).state_dict()
+KEEPING = {"monitor": "val_loss", "best": 1.0, "best_epoch": 0, "saved": [[1.0, "step-00000004"]]}
+
+
+@pytest.mark.parametrize(
+    ("callback", "change"),
+    [
+        (EarlyStopping(patience=1), STOPPING | {"wait": "3"}),
+        (EarlyStopping(patience=1), STOPPING | {"wait": -1}),
+        (EarlyStopping(patience=1), STOPPING | {"best": "x", "best_epoch": 0}),
+        (EarlyStopping(patience=1), STOPPING | {"best": 0.5}),
+        (EarlyStopping(patience=1), STOPPING | {"is_stopping": "no"}),
+        (EarlyStopping(patience=1), STOPPING | {"best_steps": "../../home"}),
+        (ModelCheckpoint(), KEEPING | {"saved": [["x", "step-00000004"]]}),
+        (ModelCheckpoint(), KEEPING | {"saved": [[1.0, 4]]}),
+        (ModelCheckpoint(), KEEPING | {"saved": [[1.0, "../../home"]]}),
+        (ModelCheckpoint(), KEEPING | {"saved": [[1.0, "step-00000004/../../home"]]}),
+    ],
+)
+def test_a_state_that_no_run_wrote_is_refused(callback, change):
+    name = type(callback).__name__
+    running = CallbackList([callback], FakeTask())
+    with pytest.raises(ValueError, match=f"the stored state of {name} 0 does not fit it"):
+        running.load_state_dict([{"class": name, "index": 0, "state": change}])
+
+
+def test_a_stored_name_removes_no_other_folder(tmp_path):
+    """What falls out of the best ones is removed: the names come from a file."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    callback = ModelCheckpoint(folder=tmp_path / "best")
+    state = {"class": "ModelCheckpoint", "index": 0, "state": KEEPING}
+    task = FakeTask()
+    task.fit(losses(0.5), [callback], states=[state])
+    assert kept(tmp_path / "best") == ["best", "step-00000004"]
+    callback = ModelCheckpoint(folder=tmp_path / "best")
+    forged = state | {"state": KEEPING | {"saved": [[1.0, "../victim"]]}}
+    with pytest.raises(ValueError, match="names no checkpoint"):
+        FakeTask().fit(losses(0.5), [callback], states=[forged])
+    assert victim.is_dir()
+
+
 # ModelCheckpoint
 
 

@@ -110,6 +110,12 @@ def test_anything_anywhere_is_taken_or_refused_with_nothing_changed(task, checkp
     ("at", "value", "what"),
     [
         (("position", "step"), -1, r"state\.json: 'position' is not .*: -1 is no count"),
+        (("position", "step"), 9, "'position' is not .*: 9 steps of an epoch, 4 in all"),
+        (
+            ("position", "epoch"),
+            10**12,
+            "'history' is not .*: it has epochs .0., and 1000000000000 of",
+        ),
         (("position", "epoch"), 2, r"'history' .* epochs \[0\], and 2 of them are closed"),
         (("history", "rows"), [], r"'history' .* epochs \[\], and 1 of them are closed"),
         (("history", "rows", 0, "steps"), MISSING, "'history' is not .*: 'steps' is missing"),
