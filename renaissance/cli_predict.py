@@ -210,6 +210,11 @@ def predict(  # noqa: PLR0913 - one parameter for each option
     with telling_size(folder, loader):
         task = trained(experiment, place, loader)
         outputs = task.predict(loader, weights=weights)
+    if not isinstance(outputs, np.ndarray):
+        raise TypeError(
+            f"the model gives {type(outputs).__name__}, and a line or a file holds one array; use "
+            "task.predict from Python"
+        )
     if output is not None:
         Path(output).parent.mkdir(parents=True, exist_ok=True)
         np.save(output, outputs)

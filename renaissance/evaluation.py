@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from renaissance.busy import EVALUATION, PREDICTION
 from renaissance.data.batch import Batch
@@ -194,7 +196,7 @@ def evaluate_task(
 
 def predict_task(
     task: Task, loader: Loader, weights: str | None, callbacks: Sequence[Callback], verbose: Any
-) -> npt.NDArray[np.float32]:
+) -> Any:
     """What `Task.predict` does."""
     built = task.require()
     with watching(task, "predict", loader, callbacks, verbose) as watch:
@@ -223,6 +225,43 @@ def _check_order(loader: Any) -> None:
         )
 
 
+def _rows_of(output: Any, samples: int) -> tuple[list[npt.NDArray[Any] | None], Any]:
+    """What a model gave for a batch as arrays, one for each tensor of it, and its structure.
+
+    Raises:
+        ValueError: A tensor has no row for each sample.
+        TypeError: Something in it is neither a tensor nor None.
+    """
+    leaves, structure = tree_flatten(output)
+    rows = []
+    for leaf in leaves:
+        if leaf is not None and not isinstance(leaf, Tensor):
+            raise TypeError(
+                f"predict: the model gives {type(leaf).__name__}; it takes tensors, and tuples, "
+                "lists and dicts of them"
+            )
+        if leaf is not None and leaf.shape[:1] != (samples,):
+            raise ValueError(
+                f"predict: the model gives a tensor of shape {tuple(leaf.shape)} for {samples} "
+                "samples; each of its outputs needs a row for every sample"
+            )
+        rows.append(None if leaf is None else leaf.cpu().numpy())
+    return rows, structure
+
+
+def _in_order(
+    parts: Sequence[npt.NDArray[Any] | None], ids: npt.NDArray[np.int64]
+) -> npt.NDArray[Any] | None:
+    """One output of all batches, row k that of sample k; None where the model gave none."""
+    given = [part for part in parts if part is not None]
+    if len(given) < len(parts):
+        return None
+    rows = np.concatenate(given)
+    ordered = np.empty_like(rows)
+    ordered[ids] = rows
+    return ordered
+
+
 def predict(
     built: Built,
     loader: Loader,
@@ -230,16 +269,18 @@ def predict(
     seed: int,
     weights: str | None = None,
     watch: Watch | None = None,
-) -> npt.NDArray[np.float32]:
-    """Raw outputs of every sample in index order, float32.
+) -> Any:
+    """Raw outputs of every sample in index order, float32: an array, or a tree of them.
 
     Raises:
-        ValueError: The loader leaves samples out, or is a torch DataLoader in another order.
+        ValueError: The loader leaves samples out, or is a torch DataLoader in another order, or an
+            output has no row for each sample.
+        TypeError: The model gives something else than tensors.
     """
     check_whole(loader, "predict")
     _check_order(loader)
     executor = built.executor
-    parts = []
+    ids, parts = [], []
     with weights_of(built, weights):
         batches = executor.fed_batches(loader, seed=seed)
         for batch in batches if watch is None else watch.each(batches):
@@ -248,9 +289,8 @@ def predict(
             except RuntimeError as error:
                 refuse_samples(error, built, *loader.sample_spec()[:2])
                 raise
-            parts.append((np.asarray(batch.ids), output.cpu().numpy()))
-    ids = np.concatenate([i for i, _ in parts])
-    outputs = np.concatenate([o for _, o in parts])
-    ordered = np.empty_like(outputs)
-    ordered[ids] = outputs
-    return ordered
+            rows, structure = _rows_of(output, len(batch.ids))
+            ids.append(np.asarray(batch.ids))
+            parts.append(rows)
+    order = np.concatenate(ids)
+    return tree_unflatten([_in_order(output, order) for output in zip(*parts)], structure)

@@ -37,9 +37,10 @@ class Metric:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[^\W\d][\w.-]*", self.name):
+            of_lambda = " (a lambda has none; write a def)" if self.name == "<lambda>" else ""
             raise ValueError(
                 f"a metric's name = {self.name!r} is not allowed; it takes a word such as "
-                "'accuracy', the key of the history"
+                f"'accuracy', the key of the history{of_lambda}"
             )
         if self.name in RESERVED or self.name.startswith("val_"):
             raise ValueError(
@@ -121,21 +122,24 @@ def binary_accuracy(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def from_callable(name: str, function: Callable[[Tensor, Tensor], Any]) -> Metric:
-    """A metric from what a user's function gives: a mean, a value per sample, or (sum, count)."""
+    """A metric from what a user's function gives: a mean, a value per sample, or (sum, count).
 
-    def counts(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    The output is whatever the model gives: a tensor, or several in a tuple or dict.
+    """
+
+    def counts(output: Any, target: Tensor) -> tuple[Tensor, Tensor]:
         given = function(output, target)
         if isinstance(given, tuple) and len(given) == 2:
-            total, count = (torch.as_tensor(x, device=output.device).float() for x in given)
+            total, count = (torch.as_tensor(x, device=target.device).float() for x in given)
             return total, count
-        size = output.shape[0]
+        size = target.shape[0]
         if not isinstance(given, Tensor) or (given.numel() != 1 and given.shape != (size,)):
             came = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
             raise ValueError(
                 f"the metric {name!r} gave {came} for a batch of {size}; it takes a scalar tensor "
                 f"(the mean over the batch), one of shape ({size},), or a pair (sum, count)"
             )
-        number = torch.full((), size, dtype=torch.float32, device=output.device)
+        number = torch.full((), size, dtype=torch.float32, device=target.device)
         if given.shape == (size,):
             return given.float().sum(), number
         return given.float().reshape(()) * number, number

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from renaissance.losses import widened
 from renaissance.metrics import Metric
@@ -84,16 +85,9 @@ class Passes:
         """Add the sums of a batch: loss sum, weight, metric sum, count ... (float64)."""
         self._sums(x, y, sums)
 
-    def predict(self, x: Any) -> Tensor:
-        """Raw outputs in float32."""
-        output = self.output(x)
-        if not isinstance(output, Tensor):
-            raise TypeError(
-                f"predict: the model gives {type(output).__name__}, and predict one array; use "
-                "task.export_module()(x)"
-            )
-        result: Tensor = output.float() if torch.is_floating_point(output) else output
-        return result
+    def predict(self, x: Any) -> Any:
+        """Raw outputs: a tensor or a tree of them, those of floating point in float32."""
+        return tree_map_only(Tensor, _as_float32, self.output(x))
 
     def _sums(self, x: Any, y: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
         output = self.output(x)
@@ -107,6 +101,10 @@ class Passes:
                 found += metric.function(output, y)
             sums.add_(torch.stack([one.double() for one in found]))
         return loss_sum.float(), weight.float()  # a loss of float64 outputs is float64
+
+
+def _as_float32(output: Tensor) -> Tensor:
+    return output.float() if torch.is_floating_point(output) else output
 
 
 def _device_type(x: Any) -> str:

@@ -275,8 +275,8 @@ class StepExecutor:
         with torch.no_grad():
             self.test_pass(batch.x, batch.y, self.tally.test)
 
-    def predict_step(self, batch: Batch) -> Tensor:
-        """Outputs of a batch, float32; the caller owns them."""
+    def predict_step(self, batch: Batch) -> Any:
+        """Outputs of a batch, float32, as `Passes.predict` has them; the caller owns them."""
         self.mode(False)
         with torch.no_grad():
             return self.passes.predict(batch.x)

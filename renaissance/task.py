@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
@@ -281,8 +280,8 @@ class Task(Standing):
         *,
         callbacks: Sequence[Callback] = (),
         verbose: int | str = "auto",
-    ) -> npt.NDArray[np.float32]:
-        """Raw outputs in index order, (N, ...) float32.
+    ) -> Any:
+        """Raw outputs in index order, (N, ...) float32 NumPy, in the model's tuples and dicts.
 
         Args:
             data: A loader, or an array of inputs as the model takes them.

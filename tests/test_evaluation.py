@@ -312,17 +312,66 @@ def test_a_read_error_does_not_end_the_loader(count):
     task.close(), whole.close()
 
 
-class Pair(torch.nn.Linear):
-    """Gives two tensors."""
+class Several(nn.Linear):
+    """Gives a dict with a tensor, a tuple, whole numbers and None."""
 
     def forward(self, x):
-        return super().forward(x), x
+        scores = super().forward(x)
+        return {"scores": scores, "pair": (x, scores.argmax(1)), "mask": None}
 
 
-def test_several_outputs_cannot_be_predicted():
-    x, y = np.zeros((8, 3), np.float32), np.arange(8) % 2
-    task = rn.Task(Pair(3, 2), seed=1, device="cpu").optimizer(rn.SGD(lr=0.1))
-    task.loss(lambda output, target: torch.nn.functional.cross_entropy(output[0], target))
-    task.data(rn.Loader.from_arrays(x, y, batch_size=4)).compile(report="none")
-    with pytest.raises(TypeError, match="predict: the model gives tuple, and predict one array"):
-        task.predict(x)
+def right(output, target):
+    return (output["scores"].argmax(1) == target).float().mean()
+
+
+def several_task(network, **options):
+    task = rn.Task(network, seed=1, device="cpu", **options).optimizer(rn.SGD(lr=0.1))
+    task.loss(lambda output, target: nn.functional.cross_entropy(output["scores"], target))
+    task.metrics(right)
+    return task.data(loader(shuffle=True)).compile(report="none")
+
+
+def test_several_outputs_are_predicted_in_their_structure():
+    task = several_task(Several(4, 3))
+    history = task.fit(epochs=2, verbose=0, validation_data=loader())
+    given = task.predict(loader(shuffle=True))
+    plain = task.export_module()(torch.from_numpy(X))["scores"].detach().numpy()
+    assert np.allclose(given["scores"], plain, atol=1e-6) and given["scores"].dtype == np.float32
+    assert isinstance(given["pair"], tuple) and (given["pair"][0] == X).all()
+    assert (given["pair"][1] == plain.argmax(1)).all() and given["pair"][1].dtype == np.int64
+    assert given["mask"] is None
+    share = float((plain.argmax(1) == Y).mean())
+    assert history.history["val_right"][-1] == pytest.approx(share, abs=1e-6)
+
+
+def test_several_outputs_are_float32_in_mixed_precision():
+    given = several_task(Several(4, 3), precision="bf16-mixed").predict(X)
+    assert given["scores"].dtype == given["pair"][0].dtype == np.float32
+
+
+class Odd(nn.Linear):
+    """Gives something beside its scores."""
+
+    def __init__(self, beside):
+        super().__init__(4, 3)
+        self.beside = beside
+
+    def forward(self, x):
+        return {"scores": super().forward(x), "beside": self.beside(x)}
+
+
+@pytest.mark.parametrize(
+    ("beside", "error", "text"),
+    [
+        (
+            lambda x: x.sum(),
+            ValueError,
+            r"shape \(\) for 20 samples; each of its outputs needs a row",
+        ),
+        (lambda x: x[:2], ValueError, r"shape \(2, 4\) for 20 samples"),
+        (lambda x: "word", TypeError, "the model gives str; it takes tensors, and tuples"),
+    ],
+)
+def test_what_has_no_row_for_each_sample_cannot_be_predicted(beside, error, text):
+    with pytest.raises(error, match=text):
+        several_task(Odd(beside)).predict(X)
