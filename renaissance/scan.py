@@ -187,8 +187,9 @@ def scan(
 
 
 _WAYS_OUT = (
-    "use rn.nn.Dropout or rn.nn.StochasticDepth (compile puts them in the place of "
-    "torch.nn.Dropout and torchvision.ops.StochasticDepth), or leave the seed out to allow it"
+    "use layers for it: compile puts keyed ones in the place of torch.nn.Dropout and Dropout1d to "
+    "3d, torch.nn.MultiheadAttention and torchvision.ops.StochasticDepth (a recurrent layer's own "
+    "dropout is a torch.nn.Dropout between two of them), or leave the seed out to allow it"
 )
 
 

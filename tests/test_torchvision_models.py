@@ -61,7 +61,7 @@ def test_what_draws_elsewhere_is_refused_by_name():
         RuntimeError, match=r"\(bernoulli_\) in features.denseblock1.denselayer1 \(_Den"
     ):
         task_of(network).compile()
-    with pytest.raises(RuntimeError, match="use rn.nn.Dropout or rn.nn.StochasticDepth"):
+    with pytest.raises(RuntimeError, match="use layers for it: compile puts keyed ones in"):
         task_of(network).compile()
     task_of(network, seed=None, deterministic=False).compile(report="none")
 

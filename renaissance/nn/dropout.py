@@ -6,8 +6,7 @@ for any number of ranks and in a replayed graph, where every replay has a new on
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -189,50 +188,48 @@ class StochasticDepth(Dropout):
         return StochasticDepth(self.p, self.mode)
 
 
-def _keyed(layer: Any) -> Dropout | None:
-    """Ours in the place of a layer that drops; None for any other layer."""
-    kind = type(layer)
-    if kind is nn.Dropout and 0 <= layer.p < 1:
-        return Dropout(layer.p)
-    is_torchvisions = kind.__module__ == "torchvision.ops.stochastic_depth"
-    if is_torchvisions and kind.__name__ == "StochasticDepth" and 0 <= layer.p < 1:
-        return StochasticDepth(layer.p, layer.mode)
-    return None
+class ChannelDropout(Dropout):
+    """Drops whole channels of a sample, in training, and scales the rest by 1 / (1 - p).
 
+    As torch.nn.Dropout1d, 2d and 3d (Tompson et al. 2015, arXiv:1411.4280), with keyed masks.
+    ``task.compile()`` puts it in the place of theirs.
 
-def swap_dropouts(module: nn.Module) -> list[str]:
-    """Keyed layers in the place of torch's Dropout and torchvision's StochasticDepth.
+    Args:
+        p: Probability of dropping a channel, at least 0 and below 1.
+        ndim: Dimensions behind the channels: 1, 2 or 3.
 
-    Returns:
-        Their paths.
+    Shape:
+        (N, C, ...) float32, bfloat16 or float16; the output has the same shape and dtype.
     """
-    swapped = []
-    for path, parent in list(module.named_modules()):
-        for name, child in list(parent.named_children()):
-            own = _keyed(child)
-            if own is not None:
-                own.train(child.training)
-                setattr(parent, name, own)
-                swapped.append(f"{path}.{name}" if path else name)
-    return swapped
 
+    PLAIN: ClassVar[dict[int, type[nn.Module]]] = {
+        1: nn.Dropout1d,
+        2: nn.Dropout2d,
+        3: nn.Dropout3d,
+    }
 
-def restore_dropouts(module: nn.Module, paths: Collection[str] | None = None) -> None:
-    """The plain layer in the place of every keyed one, or of those at `paths`."""
-    for path, parent in list(module.named_modules()):
-        for name, child in list(parent.named_children()):
-            own = f"{path}.{name}" if path else name
-            if isinstance(child, Dropout) and (paths is None or own in paths):
-                plain = child.plain()
-                plain.train(child.training)
-                setattr(parent, name, plain)
+    def __init__(self, p: float = 0.5, ndim: int = 2) -> None:
+        super().__init__(p)
+        if ndim not in self.PLAIN:
+            raise ValueError(f"ChannelDropout: ndim = {ndim!r} is not allowed; it takes 1, 2 or 3")
+        self.ndim = ndim
 
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if x.dim() != self.ndim + 2:
+            raise ValueError(
+                f"ChannelDropout(ndim={self.ndim}) takes (N, C) and {self.ndim} more dimensions, "
+                f"received {tuple(x.shape)}"
+            )
+        kept = super().forward(x.new_ones(x.shape[:2]))
+        return x * kept.view(*x.shape[:2], *(1,) * self.ndim)
 
-def bind_dropouts(module: nn.Module, scalars: Tensor | None) -> None:
-    """Give every `Dropout` region S, and a number hashed from its path.
+    def extra_repr(self) -> str:
+        return f"p={self.p}, ndim={self.ndim}"
 
-    So adding a layer moves nobody else's masks.
-    """
-    for path, part in module.named_modules():
-        if isinstance(part, Dropout):
-            part.bind(scalars, _native.derive_text(0, path) >> 1)  # fits a signed 64-bit integer
+    def plain(self) -> nn.Module:
+        return self.PLAIN[self.ndim](self.p)
+
+    def _copy(self) -> Dropout:
+        return ChannelDropout(self.p, self.ndim)

@@ -1,0 +1,206 @@
+"""Layers that drop inside: attention and channels, keyed in the place of torch's."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import renaissance as rn
+from renaissance import _native
+from renaissance.nn import MultiheadAttention, bind_dropouts
+from renaissance.nn.keyed import swap_dropouts
+
+CAUSAL = torch.ones(5, 5, dtype=torch.bool).triu(1)
+
+
+def scalars():
+    """Region S of a task at its first step."""
+    return torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8)
+
+
+def rows(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def pair(p=0.0, **options):
+    """torch's layer without dropout, and ours that drops with probability p."""
+    torch.manual_seed(0)
+    plain = nn.MultiheadAttention(8, 2, dropout=0.5, **options)
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.normal_()
+    own = MultiheadAttention.of(plain)
+    own.drop.p = p
+    plain.dropout = 0.0
+    return plain, own
+
+
+FLOATS = rows(2 * 3, 5, 5, seed=7)
+PADDING = torch.tensor([[False] * 5, [False, False, False, True, True], [True] + [False] * 4])
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize(
+    "masks",
+    [
+        {},
+        {"attn_mask": CAUSAL},
+        {"attn_mask": CAUSAL, "is_causal": True},
+        {"attn_mask": torch.zeros(5, 5).masked_fill(CAUSAL, -torch.inf)},
+        {"attn_mask": FLOATS},
+        {"key_padding_mask": PADDING},
+        {"key_padding_mask": PADDING, "attn_mask": CAUSAL.T & False},
+        {"key_padding_mask": torch.zeros(3, 5).masked_fill(PADDING, -torch.inf)},
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bias": False}])
+def test_without_a_drop_it_is_torchs_to_rounding(options, masks, need_weights):
+    plain, own = pair(**options)
+    x = rows(3, 5, 8) if options.get("batch_first") else rows(5, 3, 8)
+    theirs, their_weights = plain(x, x, x, need_weights=need_weights, **masks)
+    ours, weights = own(x, x, x, need_weights=need_weights, **masks)
+    assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert (weights is None) == (not need_weights)
+    if need_weights:
+        assert torch.allclose(weights, their_weights, rtol=1e-5, atol=1e-6)
+
+
+def test_other_widths_of_keys_and_values_and_a_sample_by_itself():
+    plain, own = pair(kdim=4, vdim=6, batch_first=True)
+    q, k, v = rows(3, 5, 8), rows(3, 7, 4, seed=1), rows(3, 7, 6, seed=2)
+    for ours, theirs in zip(
+        own(q, k, v, average_attn_weights=False), plain(q, k, v, average_attn_weights=False)
+    ):
+        assert ours.shape == theirs.shape and torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    for ours, theirs in zip(own(q[0], k[0], v[0]), plain(q[0], k[0], v[0])):
+        assert ours.shape == theirs.shape and torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_dropped_is_weights_and_the_rest_is_scaled():
+    plain, own = pair(p=0.25, batch_first=True)
+    bind_dropouts(own, scalars())
+    x = rows(64, 12, 8)
+    _, whole = plain(x, x, x, average_attn_weights=False)
+    output, weights = own(x, x, x, average_attn_weights=False)
+    kept = weights != 0
+    assert torch.allclose(weights[kept], whole[kept] / 0.75, rtol=1e-5)
+    count = weights.numel()
+    assert abs(kept.float().mean() - 0.75) < 4 * (0.25 * 0.75 / count) ** 0.5
+    values = (x @ plain.in_proj_weight[16:].T + plain.in_proj_bias[16:]).view(64, 12, 2, 4)
+    mixed = torch.einsum("nhls,nshd->nlhd", weights, values).reshape(64, 12, 8)
+    assert torch.allclose(output, plain.out_proj(mixed), rtol=1e-4, atol=1e-5)
+    own.eval()
+    assert torch.equal(own(x, x, x)[0], plain.eval()(x, x, x)[0])
+
+
+def test_gradients_pass_through_what_was_kept():
+    _, own = pair(p=0.5, batch_first=True)
+    bind_dropouts(own.double(), scalars())
+    own.drop.forward = lambda w: w * (torch.arange(w.numel()).view(w.shape) % 2) * 2.0
+    x = rows(2, 3, 8).double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: own(x, x, x, need_weights=False)[0], x)
+
+
+class Encoder(nn.Module):
+    """A transformer of torch's default dropout, classifying by the mean over places."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x).mean(1))
+
+
+class Channels(nn.Module):
+    """A convolution whose channels are dropped."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.drop = nn.Conv1d(5, 8, 3), nn.Dropout1d(0.5)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.drop(self.body(x)).mean(2))
+
+
+def made(network, seed=1, **options):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(24, 5, 8)).astype(np.float32), rng.integers(0, 3, size=24)
+    task = rn.Task(network, seed=seed, device="cpu", **options).optimizer(rn.AdamW(lr=1e-2))
+    task.loss(rn.CrossEntropyLoss())
+    return task.data(rn.Loader.from_arrays(x, y, batch_size=8, shuffle=True)).compile(report="none")
+
+
+@pytest.mark.parametrize("network", [Encoder, Channels])
+class TestTraining:
+    def test_a_seed_repeats_it(self, network):
+        hashes = []
+        for seed in (1, 1, 2):
+            task = made(network(), seed)
+            task.fit(epochs=2, verbose=0)
+            hashes.append(task.state_hash())
+        assert hashes[0] == hashes[1] != hashes[2]
+
+    def test_a_task_leaves_the_module_as_it_was(self, network):
+        model = network()
+        kinds = {name: type(part) for name, part in model.named_modules()}
+        parameters, keys = list(model.parameters()), list(model.state_dict())
+        task = made(model)
+        assert {name: type(part) for name, part in model.named_modules()} != kinds
+        assert list(model.state_dict()) == keys
+        task.fit(epochs=1, verbose=0)
+        plain = task.export_module()
+        assert {name: type(part) for name, part in plain.named_modules()} == kinds
+        task.close()
+        assert {name: type(part) for name, part in model.named_modules()} == kinds
+        assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+        x = rows(4, 5, 8)
+        assert torch.allclose(plain.eval()(x), model.eval()(x), atol=1e-6)
+        model.train()
+        assert not torch.equal(model(x), model(x)), "it draws from torch's generators again"
+
+    def test_mixed_precision(self, network):
+        history = made(network(), precision="bf16-mixed").fit(epochs=3, verbose=0).history
+        assert np.isfinite(history["loss"]).all()
+
+
+def test_layers_with_more_keys_than_inputs_are_left_alone():
+    class More(Encoder):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.MultiheadAttention(8, 2, 0.1, add_bias_kv=True, batch_first=True)
+
+        def forward(self, x):
+            return self.head(self.body(x, x, x, need_weights=False)[0].mean(1))
+
+    assert swap_dropouts(More()) == []
+    with pytest.raises(RuntimeError, match="in body"):
+        made(More())
+
+
+def test_channels_are_dropped_as_a_whole():
+    drop = rn.nn.ChannelDropout(0.25, ndim=2)
+    drop.bind(scalars(), layer=3)
+    x = rows(64, 32, 4, 5).abs() + 1
+    y = drop(x)
+    kept = y[:, :, 0, 0] != 0
+    expected = torch.where(kept[:, :, None, None], x / 0.75, 0.0)
+    assert torch.allclose(y, expected, rtol=1e-6)
+    assert abs(kept.float().mean() - 0.75) < 4 * (0.25 * 0.75 / kept.numel()) ** 0.5
+    assert torch.equal(drop.eval()(x), x) and type(drop.plain()) is nn.Dropout2d
+
+
+def test_wrong_shapes_and_hints_are_refused():
+    with pytest.raises(
+        ValueError, match=r"takes \(N, C\) and 1 more dimensions, received \(4, 2\)"
+    ):
+        rn.nn.ChannelDropout(0.5, ndim=1)(torch.ones(4, 2))
+    with pytest.raises(ValueError, match="ndim = 4 is not allowed; it takes 1, 2 or 3"):
+        rn.nn.ChannelDropout(0.5, ndim=4)
+    _, own = pair(p=0.5)
+    x = rows(5, 3, 8)
+    with pytest.raises(RuntimeError, match="is_causal=True says what kind attn_mask is"):
+        own(x, x, x, is_causal=True)
