@@ -147,7 +147,8 @@ def write_report(task: Task, loader: Loader, weights: str | None, folder: Path) 
     targets = np.empty(loader.num_samples, np.int64)
     for batch in loader.epoch(0, seed=task.seed):
         targets[np.asarray(batch.ids)] = np.asarray(batch.y)
-    counted = targets != IGNORED
+    loss: Any = task.settings.loss
+    counted = targets != (loss.settings.ignore_index if loss.is_classification else IGNORED)
     scores = task.predict(loader, weights=weights)
     report = ClassReport(targets[counted], scores[counted], loader.classes)
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from renaissance.data.batch import Batch, Judge
+from renaissance.data.dataset import IGNORED
 from renaissance.data.loader import Loader
 from renaissance.losses import Loss
 
@@ -41,7 +42,8 @@ def check_targets(loss: Loss, loader: Loader | None, output_shape: tuple[int, ..
     loss.check_target(example.numpy(), (2, *output_shape[1:]))
     is_class_numbers = loss.is_classification and label.shape == output_shape[2:]
     if label.high is not None and is_class_numbers:
-        loss.check_target(np.array([label.low, label.high]), (2, output_shape[1]))
+        known = [label.low, label.high] + [label.ignored] * (label.ignored != IGNORED)
+        loss.check_target(np.array(known), (len(known), output_shape[1]))
 
 
 def judge_of(loss: Loss, output_shape: tuple[int, ...] | None) -> Judge | None:

@@ -88,13 +88,57 @@ def test_what_the_loss_ignores_decides_at_compile():
     assert found.state_hash() == expected.state_hash()
 
 
+class Rows255(Rows):
+    ignore_index = 255
+
+
+MASKED = np.where(SOME == -100, 255, SOME)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda y: arrays(y, num_classes=3, ignore_index=255),
+        lambda y: arrays(y, classes=["a", "b", "c"], ignore_index=255),
+        lambda y: rn.Loader(Rows255(y), batch_size=8, workers=0),
+    ],
+    ids=["arrays", "names", "python"],
+)
+def test_data_of_three_classes_may_have_another_number_for_none(make):
+    found = task_on(make(MASKED), loss=rn.CrossEntropyLoss(ignore_index=255)).compile(report="none")
+    found.fit(epochs=2, verbose=0)
+    expected = task_on(arrays()).compile(report="none")
+    expected.fit(epochs=2, verbose=0)
+    assert found.state_hash() == expected.state_hash()
+    with pytest.raises(ValueError, match=r"= 255 is no class: .* ignore_index = -100"):
+        task_on(make(MASKED)).compile(report="none").fit(epochs=1, verbose=0)
+    for wrong in (-100, 3, 254):
+        with pytest.raises(ValueError, match=rf"label {wrong}\b.* takes 0 to 2"):
+            list(make(np.where(np.arange(20) == 7, wrong, MASKED)).epoch(0))
+
+
+def test_another_number_for_none_is_no_class_and_goes_with_a_part():
+    assert arrays(MASKED, ignore_index=255).num_classes == 3
+    assert arrays(MASKED).num_classes == 256  # nobody has said so
+    part = rn.split(arrays(MASKED, ignore_index=255).dataset, 0.5, seed=1)[0]
+    label = rn.Loader(part, batch_size=4).sample_spec().label
+    assert (label.low, label.high, label.num_classes, label.ignored) == (0, 2, 3, 255)
+    part = rn.Loader(rn.split(Rows255(MASKED), 0.5, seed=1)[0], batch_size=10, workers=0)
+    assert 255 in next(iter(part.epoch(0))).y
+
+
 def test_they_cannot_be_mixed_nor_drawn_by_name(tmp_path):
     pictures = rng.integers(0, 256, size=(20, 8, 8, 3), dtype=np.uint8)
     with pytest.raises(ValueError, match="some labels of .* are -100, which is of no class"):
         rn.Loader.from_arrays(pictures, SOME, batch_size=4, mix=[rn.Mixup(0.2)])
+    with pytest.raises(ValueError, match="some labels of .* are 255, which is of no class"):
+        told = {"num_classes": 3, "ignore_index": 255}
+        rn.Loader.from_arrays(pictures, MASKED, batch_size=4, mix=[rn.Mixup(0.2)], **told)
     names = ["one", "two", "three"]
     loader = rn.Loader.from_arrays(pictures, SOME, batch_size=4, classes=names)
     loader.show_batch(tmp_path / "batch.png")
+    loader = rn.Loader.from_arrays(pictures, MASKED, batch_size=4, classes=names, ignore_index=255)
+    loader.show_batch(tmp_path / "masked.png")
     assert (tmp_path / "batch.png").stat().st_size > 0
 
 

@@ -39,6 +39,7 @@ class Dataset(Protocol):
     Required are ``len(dataset)`` and ``read``. The loader also looks for
 
     * ``num_classes``, ``classes``: number and names of the classes;
+    * ``ignore_index``: the class number of samples that do not count, where it is not -100;
     * ``as_arrays() -> (x, y) | None``: everything in memory, uint8 (N, H, W[, C]) pictures or other
       arrays, and labels: read by C++ workers without Python;
     * ``files() -> (paths, labels)``: one picture file a sample: read by C++ workers too;
@@ -64,13 +65,14 @@ class ArrayDataset:
             apply. Any other type passes to the model untouched, bit for bit; float64 and
             float16 become float32, said once (by the logger "renaissance").
         y: Labels: integers become int64, floating-point targets float32. None: no labels.
-        num_classes: For integer labels; default: the largest label + 1. A label of -100 is of no
-            class and does not count.
+        num_classes: For integer labels; default: the largest label + 1.
         classes: Names of the classes.
         names: What an error message calls each sample.
+        ignore_index: A label that is of no class and does not count; the loss's.
 
     Raises:
-        ValueError: empty data, lengths that differ, labels outside [0, num_classes) but for -100.
+        ValueError: empty data, lengths that differ, labels outside [0, num_classes) but for
+            `ignore_index`.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class ArrayDataset:
         num_classes: int | None = None,
         classes: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
+        ignore_index: int = IGNORED,
     ) -> None:
         self._x = as_inputs(x)
         self._y = None if y is None else as_targets(y)
@@ -98,9 +101,10 @@ class ArrayDataset:
         is_classes = self._y is not None and self._y.dtype == np.int64 and self._y.ndim == 1
         if self._y is not None and is_classes:
             if num_classes is None:
-                num_classes = max(0, int(self._y.max()) + 1)
-            check_labels(self._y, num_classes, self.name)
-        self.num_classes = num_classes
+                counted = self._y[self._y != ignore_index]
+                num_classes = max(0, int(counted.max(initial=-1)) + 1)
+            check_labels(self._y, num_classes, self.name, ignore_index)
+        self.num_classes, self.ignore_index = num_classes, ignore_index
         self.classes = classes
 
     def __len__(self) -> int:
@@ -129,6 +133,7 @@ class Subset:
     def __init__(self, dataset: Any, indices: npt.NDArray[np.int64]) -> None:
         self.dataset, self.indices = dataset, indices
         self.num_classes = getattr(dataset, "num_classes", None)
+        self.ignore_index = ignored_by(dataset)
         self.classes = getattr(dataset, "classes", None)
 
     def __len__(self) -> int:
@@ -323,9 +328,14 @@ def as_numpy(data: Any, what: str) -> npt.NDArray[Any]:
     return array
 
 
-def check_labels(labels: Labels, num_classes: int, name: Any) -> None:
-    """ValueError that names the first label outside [0, num_classes), -100 excepted."""
-    bad = np.flatnonzero(((labels < 0) | (labels >= num_classes)) & (labels != IGNORED))
+def ignored_by(dataset: Any) -> int:
+    """The class number of samples that do not count."""
+    return int(getattr(dataset, "ignore_index", IGNORED))
+
+
+def check_labels(labels: Labels, num_classes: int, name: Any, ignored: int = IGNORED) -> None:
+    """ValueError that names the first label outside [0, num_classes), the ignored one excepted."""
+    bad = np.flatnonzero(((labels < 0) | (labels >= num_classes)) & (labels != ignored))
     if bad.size:
         first = int(bad[0])
         known = f"sample {first}"
@@ -333,7 +343,8 @@ def check_labels(labels: Labels, num_classes: int, name: Any) -> None:
         raise ValueError(
             f"label {int(labels[first])} of {known} is not allowed; with "
             f"{num_classes} classes it takes 0 to {num_classes - 1}. {bad.size} of {len(labels)} "
-            f"labels are outside ({IGNORED} is for samples that do not count)"
+            f"labels are outside ({ignored} is for samples that do not count; another number for "
+            "them is said to the data and to the loss: ignore_index=255)"
         )
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from renaissance.data.batch import Batch
-from renaissance.data.dataset import ArrayDataset, len_of, logger, optional
+from renaissance.data.dataset import IGNORED, ArrayDataset, len_of, logger, optional
 from renaissance.data.ledger import Ledger, per_image
 from renaissance.data.mix import Mix, plan_mix
 from renaissance.data.options import check_settings
@@ -75,8 +75,7 @@ class Loader:
     """
 
     def __init__(self, dataset: Any, **settings: Any) -> None:
-        self.settings = check_settings(settings)
-        s = self.settings
+        s = self.settings = check_settings(settings)
         self.dataset = dataset
         if len_of(dataset) and s.drop_last and s.batch_size > len(dataset):
             raise ValueError(
@@ -107,10 +106,12 @@ class Loader:
         *,
         num_classes: int | None = None,
         classes: Sequence[str] | None = None,
+        ignore_index: int = IGNORED,
         **settings: Any,
     ) -> Loader:
         """A loader over arrays in memory, see `ArrayDataset`."""
-        return cls(ArrayDataset(x, y, num_classes=num_classes, classes=classes), **settings)
+        told: Any = {"num_classes": num_classes, "classes": classes, "ignore_index": ignore_index}
+        return cls(ArrayDataset(x, y, **told), **settings)
 
     @property
     def batch_size(self) -> int:

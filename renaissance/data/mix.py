@@ -93,7 +93,7 @@ def plan_mix(mixes: Sequence[Mix], label: LabelSpec | None, name: str) -> MixPla
         name: What an error calls the data set.
 
     Raises:
-        ValueError: Labels are no class numbers, some are of no class (-100), or their number of
+        ValueError: Labels are no class numbers, some are of no class (its ignore_index), or their number of
             classes is not known.
     """
     if label is None or label.shape or label.dtype != torch.int64:
@@ -107,9 +107,10 @@ def plan_mix(mixes: Sequence[Mix], label: LabelSpec | None, name: str) -> MixPla
             f"mix needs the number of classes, which {name} does not tell; give it an attribute "
             "num_classes"
         )
-    if label.low is not None and label.low < 0:
+    uncounted = label.ignored if label.ignored >= 0 else label.low
+    if uncounted is not None and (uncounted < 0 or uncounted == label.ignored):
         raise ValueError(
-            f"mix makes probabilities of class numbers, but some labels of {name} are {label.low}, "
+            f"mix makes probabilities of class numbers, but some labels of {name} are {uncounted}, "
             "which is of no class; leave these samples out"
         )
     return MixPlan(*_settings(mixes), label.num_classes)

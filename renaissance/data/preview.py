@@ -146,6 +146,6 @@ def _caption(batch: Batch, k: int, classes: tuple[str, ...] | None) -> str:
     if classes is None or np.shape(label) not in ((), (len(classes),)):
         return str(label)[:20]
     if np.ndim(label) == 0:
-        return str(label) if label < 0 else str(classes[int(label)])
+        return str(classes[int(label)]) if 0 <= label < len(classes) else str(label)
     parts = [c for c in np.argsort(-label, kind="stable")[:2] if label[c] > 0]
     return " ".join(f"{classes[c]} {label[c]:.2f}" for c in parts)

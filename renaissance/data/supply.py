@@ -20,6 +20,7 @@ from renaissance.data.dataset import (
     as_numpy,
     as_targets,
     check_labels,
+    ignored_by,
     optional,
     read_sample,
     sample_name,
@@ -32,7 +33,8 @@ class LabelSpec:
     """What y of one sample is.
 
     ``shape`` is () for class numbers; ``low`` and ``high`` are the smallest and largest integer
-    label where all labels are known without reading samples; -100 is one of them.
+    label where all labels are known without reading samples. ``ignored`` is that of samples that do
+    not count: below 0 it is one of them, from 0 on it is not, as long as there are others.
     """
 
     shape: tuple[int, ...]
@@ -40,6 +42,7 @@ class LabelSpec:
     num_classes: int | None
     low: int | None = None
     high: int | None = None
+    ignored: int = IGNORED
 
 
 class SampleSpec(NamedTuple):
@@ -157,10 +160,11 @@ class Supply:
             )
         if self.label.num_classes is not None:
             value = int(label[0])
-            if not 0 <= value < self.label.num_classes and value != IGNORED:
+            if not 0 <= value < self.label.num_classes and value != self.label.ignored:
                 raise ValueError(
                     f"has label {value}; with {self.label.num_classes} classes it takes 0 to "
-                    f"{self.label.num_classes - 1}"
+                    f"{self.label.num_classes - 1}, or {self.label.ignored} for one that does not "
+                    "count (another number: the data set's attribute ignore_index)"
                 )
         return label
 
@@ -260,13 +264,18 @@ def _label_spec(
         raise ValueError(f"the data set has {count} samples and {len(labels)} labels")
     if labels.dtype != np.int64:
         return LabelSpec(labels.shape[1:], torch.float32, None)
-    num_classes = getattr(dataset, "num_classes", None)
-    if num_classes is not None and labels.ndim == 1:
-        check_labels(labels, num_classes, lambda i: sample_name(dataset, i))
-    low, high = (int(labels.min()), int(labels.max())) if all_known else (None, None)
-    return LabelSpec(
-        labels.shape[1:], torch.int64, num_classes if labels.ndim == 1 else None, low, high
-    )
+    ignored = ignored_by(dataset)
+    num_classes = getattr(dataset, "num_classes", None) if labels.ndim == 1 else None
+    if num_classes is not None:
+        check_labels(labels, num_classes, lambda i: sample_name(dataset, i), ignored)
+    low, high = _range_of(labels, ignored) if all_known else (None, None)
+    return LabelSpec(labels.shape[1:], torch.int64, num_classes, low, high, ignored)
+
+
+def _range_of(labels: Labels, ignored: int) -> tuple[int, int]:
+    counted = labels[labels != ignored] if ignored >= 0 else labels
+    some = counted if counted.size else labels
+    return int(some.min()), int(some.max())
 
 
 def _classes(dataset: Any) -> tuple[str, ...] | None:
