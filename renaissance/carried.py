@@ -15,7 +15,8 @@ from renaissance.memory import Memory
 if TYPE_CHECKING:
     from renaissance.build import Built
 
-#: Counters that a second compile keeps; that of applied updates belongs to the moments.
+#: Counters that a second compile keeps; that of applied updates belongs to the moments, that of
+#: averaged ones to the average.
 COUNTERS = ("attempted", "skipped", "micro", "batches", "loss_scale")
 
 
@@ -129,6 +130,8 @@ class Carried:
         built.updater.scalars.write(**{name: self.counters[name] for name in COUNTERS})
         tally = built.executor.tally
         tally.load("epoch", [x for name in tally.names for x in self.sums.get(name, (0.0, 0.0))])
+        if built.has_ema and self.average:
+            built.updater.scalars.write(averaged=self.counters["averaged"])
         for segment in built.plan.segments if built.has_ema else ():
             found = self.average.get(segment.name)
             is_kept = segment.region == "W" or segment.averaged

@@ -12,7 +12,7 @@ class Ema(Value):
     """Exponential moving average of the weights and the floating-point buffers.
 
     ``e = e + (1-d)*(w - e)`` after each applied update; with warm-up ``d = min(decay,
-    (1+t)/(10+t))``, t the applied updates. e starts as w.
+    (1+t)/(10+t))``, t the applied updates since e began, as w. A second compile goes on with both.
 
     Example:
         >>> Ema(0.999).warmup()

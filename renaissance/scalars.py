@@ -16,7 +16,10 @@ import torch
 from renaissance import _native
 
 #: Fields that a checkpoint keeps, by name.
-STATE = ("attempted", "applied", "skipped", "good", "bad", "micro", "batches", "loss_scale")
+STATE = (
+    *("attempted", "applied", "skipped", "good", "bad", "averaged", "micro", "batches"),
+    "loss_scale",
+)
 
 #: The fields as one NumPy record.
 RECORD = np.dtype(

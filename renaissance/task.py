@@ -105,9 +105,9 @@ class Task(Standing):
 
         A second compile, also after `close`, keeps weights, buffers, counters, the average, and
         the state of an unchanged schedule. It rebuilds the plan; moments start from zero, and with
-        them `global_step`, which Adam's bias correction and the warm-up of `ema` count by. Only
-        what this task has never initialised, loaded or trained is initialised. After one that
-        failed the module has weights and buffers of its own, and the task can compile again.
+        them `global_step`, which Adam's bias correction counts by. Only what this task has never
+        initialised, loaded or trained is initialised. After one that failed the module has weights
+        and buffers of its own, and the task can compile again.
 
         Args:
             report: What to print: "none", "summary", "memory", "graph", "schedule" or "all".

@@ -114,6 +114,8 @@ class TestAllowed:
         task = make().load(without.save(tmp_path / "c"), allow=self.ALLOW)
         assert "other averages" in caplog.text
         assert torch.equal(average(task), task.model.first.weight)
+        scalars = task.executor.updater.scalars
+        assert (scalars["applied"], scalars["averaged"]) == (4, 0)
         moments = task.require().memory.region("M")
         assert torch.equal(moments, without.require().memory.region("M"))
 
@@ -134,6 +136,7 @@ class TestAllowed:
         task = make(precision="bf16-mixed")
         task.load(saved, allow=["plan", "environment"])
         same = make().load(saved)
+        assert task.executor.updater.scalars["averaged"] == 4
         for region in ("W", "M", "V", "E"):
             assert torch.equal(
                 task.require().memory.region(region), same.require().memory.region(region)

@@ -66,8 +66,42 @@ def test_a_second_compile_keeps_weights_average_counters_and_buffers(is_closed):
     assert same(weights, task.state_dict()) and same(kept, average(task))
     assert int(task.model.seen) == seen and task.epoch == 2
     after = task.executor.updater.scalars.state()
-    assert after == counters | {"applied": 0, "good": 0, "bad": 0}
+    assert after == counters | {"applied": 0, "good": 0, "bad": 0} and after["averaged"] == 16
     assert not same(kept, {n: t for n, t in weights.items() if n in kept}), "E is not W"
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_the_warm_up_of_an_average_goes_on_where_it_was(is_closed):
+    def taught(*breaks):
+        """Without momentum nothing but the average could tell that there was a second compile."""
+        task = make().optimizer(rn.SGD(lr=0.1)).ema(0.99, warmup=True).compile(report="none")
+        for epochs in (1, 2, 3):
+            task.fit(epochs=epochs, verbose=0)
+            if epochs in breaks:
+                if is_closed:
+                    task.close()
+                task.compile(report="none")
+        return task
+
+    whole, broken = taught(), taught(1, 2)
+    assert same(average(whole), average(broken)) and same(whole.state_dict(), broken.state_dict())
+    assert broken.executor.updater.scalars["averaged"] == 24
+    assert broken.executor.updater.scalars["applied"] == 8
+    broken.executor.updater.scalars.write(averaged=0)  # a control: as if it began anew
+    for task in (whole, broken):
+        task.fit(epochs=4, verbose=0)
+    assert not same(average(whole), average(broken))
+
+
+def test_the_warm_up_of_an_average_that_is_told_later_begins_with_it():
+    task = make().compile(report="none")
+    task.fit(epochs=1, verbose=0)
+    task.ema(0.99, warmup=True).compile(report="none")
+    scalars = task.executor.updater.scalars
+    assert scalars["averaged"] == 0
+    task.fit(epochs=2, verbose=0)
+    assert scalars["averaged"] == 8
+    assert scalars["ema_rate"] == pytest.approx(1 - 9 / 18)  # the last of its 8 updates
 
 
 def test_an_average_that_is_told_later_starts_at_the_weights():

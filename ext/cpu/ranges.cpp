@@ -64,6 +64,7 @@ std::map<std::string, Field> scalars_layout() {
           RN_FIELD(skipped, "u8", 1),
           RN_FIELD(good, "u8", 1),
           RN_FIELD(bad, "u8", 1),
+          RN_FIELD(averaged, "u8", 1),
           RN_FIELD(micro, "u8", 1),
           RN_FIELD(batches, "u8", 1),
           RN_FIELD(loss_scale, "f8", 1),

@@ -238,7 +238,7 @@ extern "C" __global__ void scalars(Scalars* s, const float* partials, i64 count,
     const float found = bias_correction(is_first ? s->beta1 : s->beta2, s->applied + 1);
     *(is_first ? &coming.bc1 : &coming.bc2) = found;
   } else if (thread == LANES + 64) {
-    coming.ema_rate = ema_rate_at(*s, s->applied + 1);
+    coming.ema_rate = ema_rate_of_next(*s);
     first_bad = 0xffffffffu;
   }
   __syncthreads();

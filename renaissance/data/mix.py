@@ -93,8 +93,8 @@ def plan_mix(mixes: Sequence[Mix], label: LabelSpec | None, name: str) -> MixPla
         name: What an error calls the data set.
 
     Raises:
-        ValueError: Labels are no class numbers, some are of no class (its ignore_index), or their number of
-            classes is not known.
+        ValueError: Labels are no class numbers, some are of no class (its ignore_index), or their
+            number of classes is not known.
     """
     if label is None or label.shape or label.dtype != torch.int64:
         came = "no labels" if label is None else f"{label.dtype} labels of shape {label.shape}"

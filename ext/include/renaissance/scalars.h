@@ -28,6 +28,7 @@ struct Scalars {
   u64 attempted, applied, skipped;  // windows, updates, windows without update
   u64 good;                         // consecutive updates since the loss scale last moved
   u64 bad;                          // consecutive skips
+  u64 averaged;                     // updates since the average began; its warm-up counts by them
   u64 micro;                        // attempted micro-steps; keys dropout
   u64 batches;                      // micro-steps of applied windows (num_batches_tracked)
   double loss_scale;
@@ -121,7 +122,7 @@ RN_HD void skip_step(Scalars& s, i64 bad_chunk) {
   if (s.max_skipped != 0 && s.bad >= s.max_skipped) s.stop = 1;
 }
 
-// What depends on the number of updates alone, for the one that comes next. None of the three needs
+// What depends on numbers of updates alone, for the one that comes next. None of the three needs
 // another, so that a device makes them side by side.
 struct Coming {
   float bc1, bc2, ema_rate;
@@ -131,8 +132,8 @@ RN_HD float bias_correction(double beta, u64 t) {
   return static_cast<float>(1.0 / (1.0 - power(beta, t)));
 }
 
-RN_HD float ema_rate_at(const Scalars& s, u64 update) {
-  const double t = static_cast<double>(update);
+RN_HD float ema_rate_of_next(const Scalars& s) {
+  const double t = static_cast<double>(s.averaged + 1);
   const double early = (1.0 + t) / (10.0 + t);
   const double d = s.ema_warmup && early < s.ema_decay ? early : s.ema_decay;
   return static_cast<float>(1.0 - d);
@@ -140,13 +141,14 @@ RN_HD float ema_rate_at(const Scalars& s, u64 update) {
 
 RN_HD Coming coming_update(const Scalars& s) {
   const u64 t = s.applied + 1;
-  return {bias_correction(s.beta1, t), bias_correction(s.beta2, t), ema_rate_at(s, t)};
+  return {bias_correction(s.beta1, t), bias_correction(s.beta2, t), ema_rate_of_next(s)};
 }
 
 RN_HD void count_update(Scalars& s, const Coming& coming) {
   s.has_nan = 0;
   s.bad_chunk = -1;
   s.applied += 1;
+  s.averaged += 1;
   s.batches += s.window;
   s.bad = 0;
   s.good += 1;
