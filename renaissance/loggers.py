@@ -1,19 +1,21 @@
 """Callbacks that write the logs to files: a table of epochs, lines of steps, TensorBoard.
 
-Files are appended to, never shortened: a resumed run goes on in the same ones. What it does again,
-because its checkpoint was older than the last line, it does with the same bits, and a line that is
-there already is not written twice.
+Files are appended to: a resumed run goes on in the same ones. What it does again, because its
+checkpoint was older than the last line, it does with the same bits, and a line that is there
+already is not written twice. Nothing is taken away but a last line without an end, which a killed
+process or a full disk left: half a row can look like a whole one of other numbers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
 import os
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 from renaissance.hooks import Callback, Phase
@@ -51,6 +53,15 @@ class FileLogger(Callback):
         return pathlib.Path(self.task.run_dir) / self.usual_name
 
 
+@contextlib.contextmanager
+def named_errors(place: pathlib.Path) -> Iterator[None]:
+    """Puts the file into an error of writing, which the system leaves out: a full disk, say."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(place)) from error
+
+
 class CSVLogger(FileLogger):
     """One row an epoch: epoch (from 0), steps (attempted so far), then the epoch's logs by name.
 
@@ -79,27 +90,28 @@ class CSVLogger(FileLogger):
         if columns != self._columns:
             _widen(place, columns)
             self._columns = columns
-        with open(place, "a", newline="", encoding="utf-8") as file:
+        with named_errors(place), open(place, "a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, columns, lineterminator="\n").writerow(row)
         self._rows[row["epoch"]] = row
 
 
 def _read_table(place: pathlib.Path) -> tuple[list[str], dict[str, dict[str, str]]]:
     """The columns, and each epoch's last row without its empty cells."""
-    if not place.exists() or place.stat().st_size == 0:
-        return [], {}
-    text = place.read_text(encoding="utf-8")
-    if not text.endswith("\n"):  # a process was killed while it wrote a row
-        with open(place, "a", encoding="utf-8") as file:
-            file.write("\n")
-    reader = csv.DictReader(text.splitlines())
+    data = place.read_bytes() if place.exists() else b""
+    end = data.rfind(b"\n") + 1
+    text, whole = data.decode("utf-8", "replace"), data[:end].decode("utf-8", "replace")
+    reader = csv.DictReader(whole.splitlines() or text.splitlines())
     columns = list(reader.fieldnames or ())
-    if columns[:2] != ["epoch", "steps"]:
+    if text and columns[:2] != ["epoch", "steps"] and not "epoch,steps".startswith(text):
         raise ValueError(
             f"CSVLogger: {place} is there and is another table (its columns are "
             f"{', '.join(columns)}); a table of epochs begins with epoch, steps. "
             "Give another path or move it away"
         )
+    if whole != text:
+        os.truncate(place, end)
+    if not whole:
+        return [], {}
     rows = ({name: cell for name, cell in row.items() if name and cell} for row in reader)
     return columns, {row["epoch"]: row for row in rows if "epoch" in row}
 
@@ -144,31 +156,32 @@ class JSONLogger(FileLogger):
         if self._file is None or self._seen.get(step) == record:
             return
         stamp = {"time": round(time.time(), 3)}
-        self._file.write(json.dumps(record | stamp, allow_nan=False) + "\n")
-        self._file.flush()
+        with named_errors(self.place()):
+            self._file.write(json.dumps(record | stamp, allow_nan=False) + "\n")
+            self._file.flush()
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            with named_errors(self.place()):
+                file.close()
 
 
 def _read_steps(place: pathlib.Path) -> dict[int, dict[str, Any]]:
-    """Each step's last record, without its time; a line cut short is ended and passed over."""
+    """Each step's last record, without its time; a last line cut short is taken away."""
     found: dict[int, dict[str, Any]] = {}
-    if not place.exists():
-        return found
-    text = place.read_text(encoding="utf-8")
-    if text and not text.endswith("\n"):
-        with open(place, "a", encoding="utf-8") as file:
-            file.write("\n")
-    for line in text.splitlines():
+    data = place.read_bytes() if place.exists() else b""
+    lines = data.splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        os.truncate(place, len(data) - len(lines.pop()))
+    for line in lines:
         try:
             record = json.loads(line)
-        except json.JSONDecodeError:
+        except ValueError:
             continue
-        record.pop("time", None)
-        found[record.get("step")] = record
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            record.pop("time", None)
+            found[record["step"]] = record
     return found
 
 

@@ -209,12 +209,13 @@ class FitLoop:
         self.progress.end_epoch(logs)
         self.callbacks.on_epoch_end(position.epoch, logs, record=self._record)
         if options.checkpoint_epochs:
-            self._save(best=self._is_best(logs))
+            self._save(best=self._has_best)
 
     def _record(self, logs: Mapping[str, float]) -> None:
-        """The epoch is closed: its row, the plateau's decision, and the position behind it."""
+        """Close the epoch: plateau's decision, whether it is best, its row, the position behind."""
         position = self.position
         self._observe(logs)
+        self._has_best = self._is_best(logs)  # now: callbacks may save
         self.task.history.append(position.epoch, position.attempted, logs)
         position.epoch, position.step = position.epoch + 1, 0
 
@@ -235,11 +236,11 @@ class FitLoop:
         return [f"val_{name}" for name in self.executor.tally.names]
 
     def _is_best(self, logs: Mapping[str, float]) -> bool:
-        """Whether the validation loss of the epoch just closed is the lowest; then it is noted."""
+        """Whether the validation loss of the running epoch is the lowest; then it is noted."""
         loss = float(logs.get("val_loss", math.nan))
         if not loss < self.task.best.get("val_loss", math.inf):
             return False
-        self.task.best = {"val_loss": loss, "epoch": self.position.epoch - 1}
+        self.task.best = {"val_loss": loss, "epoch": self.position.epoch}
         return True
 
     def _validate(self) -> dict[str, float]:

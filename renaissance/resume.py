@@ -141,7 +141,7 @@ def resume(task: Task, place: object, allow: Collection[str]) -> Path | None:
     if place == "auto":
         if task.run_dir is None:
             raise ValueError("resume='auto' looks into the run folder: give Task(run_dir=...)")
-        if not (task.run_dir / CHECKPOINTS).is_dir():
+        if not checkpoint_folders(task.run_dir / CHECKPOINTS):  # killed before the first, perhaps
             logger.warning("resume: no checkpoint in %s yet; a fresh start", task.run_dir)
             return None
         place = task.run_dir
@@ -177,7 +177,8 @@ def _open(place: str | os.PathLike[str]) -> Checkpoint:
     for path, reason in rejected:
         logger.warning("checkpoint %s was passed over: %s", path, reason)
     if checkpoint is None:
-        reasons = "; ".join(reason for _, reason in rejected) or "none is there"
+        reasons = "; ".join(reason for _, reason in rejected)
+        reasons = reasons or "none is there; resume='auto' starts such a run afresh"
         raise CheckpointError(f"no intact checkpoint in {place}: {reasons}")
     return checkpoint
 

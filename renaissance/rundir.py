@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from renaissance.loggers import CSVLogger, JSONLogger
 
 if TYPE_CHECKING:
     from renaissance.task import Task
+
+logger = logging.getLogger("renaissance")
 
 
 def with_loggers(callbacks: Sequence[Callback], task: Task) -> list[Callback]:
@@ -49,4 +52,7 @@ def end(task: Task) -> None:
     """curves.png, where matplotlib is installed and an epoch has ended."""
     has_pictures = importlib.util.find_spec("matplotlib") is not None
     if task.run_dir is not None and len(task.history) and has_pictures:
-        task.history.plot(task.run_dir / "curves.png", title=task.name)
+        try:
+            task.history.plot(task.run_dir / "curves.png", title=task.name)
+        except OSError as error:  # the training is done, and its checkpoint safe
+            logger.warning("curves.png could not be drawn in %s: %s", task.run_dir, error)

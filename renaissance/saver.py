@@ -284,8 +284,12 @@ def _target(pointer: Path) -> Path | None:
 def write_pointer(path: Path, place: Path) -> None:
     """Let a pointer file name a checkpoint beside it; replaced in one rename."""
     temporary = temporary_beside(path, "new")
-    write_bytes(temporary, f"{place.name}\n".encode())
-    os.replace(temporary, path)
+    try:
+        write_bytes(temporary, f"{place.name}\n".encode())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

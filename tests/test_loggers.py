@@ -1,4 +1,4 @@
-"""Loggers: exact files, appended on resume and never shortened, NaN kept, TensorBoard's tags."""
+"""Loggers: exact files, appended on resume with whole lines only, NaN kept, TensorBoard's tags."""
 
 import json
 import math
@@ -61,19 +61,36 @@ def test_nothing_that_was_written_is_removed(tmp_path):
     ]
 
 
-def test_a_row_cut_short_is_ended(tmp_path):
-    path = tmp_path / "metrics.csv"
-    path.write_text("epoch,steps,loss\n0,4,1.0\n1,8,0.")
+@pytest.mark.parametrize("cut", [1, 5, 16, 18, 25, 26, 30, 32])
+def test_a_row_cut_short_is_taken_away(tmp_path, cut):
+    """``1,8,0.`` would be read as a row with a loss of 0."""
+    path, whole = tmp_path / "metrics.csv", "epoch,steps,loss\n0,4,1.0\n1,8,0.5\n"
+    path.write_text(whole[:cut])
     FakeTask(tmp_path).fit([{"loss": 1.0}, {"loss": 0.5}], [CSVLogger()])
-    assert path.read_text() == "epoch,steps,loss\n0,4,1.0\n1,8,0.\n1,8,0.5\n"
+    assert path.read_text() == whole
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path):
+    full, path = open("/dev/full", "w"), tmp_path / "steps.jsonl"
+
+    class Full(JSONLogger):
+        def on_train_begin(self, logs):
+            super().on_train_begin(logs)
+            self._file.close()
+            self._file = full
+
+    with pytest.raises(OSError, match="No space left on device: '.*/steps.jsonl'"):
+        FakeTask(tmp_path).fit(epochs(2), [Full()])
+    assert path.read_text() == ""
 
 
 def test_another_table_is_left_alone(tmp_path):
     path = tmp_path / "metrics.csv"
-    path.write_text("name,price\napple,3\n")
-    with pytest.raises(ValueError, match=r"another table \(its columns are name, price\)"):
-        FakeTask(tmp_path).fit(epochs(1), [CSVLogger()])
-    assert path.read_text() == "name,price\napple,3\n"
+    for text in ("name,price\napple,3\n", "name,price\napple,3", "name,price"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"another table \(its columns are name, price\)"):
+            FakeTask(tmp_path).fit(epochs(1), [CSVLogger()])
+        assert path.read_text() == text
 
 
 def test_a_logger_needs_a_place():
@@ -113,11 +130,14 @@ def test_resumed_lines_equal_uninterrupted_ones(tmp_path, before, after):
     assert len(without_time(whole)) == 8
 
 
-def test_a_line_cut_short_is_passed_over(tmp_path):
-    (tmp_path / "steps.jsonl").write_text('{"step": 2, "ep')
+def test_a_line_cut_short_is_taken_away(tmp_path):
+    place = tmp_path / "steps.jsonl"
+    place.write_text('{"step": 2, "ep')
     FakeTask(tmp_path).fit(epochs(1), [JSONLogger()])
-    lines = (tmp_path / "steps.jsonl").read_text().splitlines()
-    assert lines[0] == '{"step": 2, "ep' and len(without_time("\n".join(lines[1:]))) == 2
+    assert [record["step"] for record in without_time(place.read_text())] == [2, 4]
+    place.write_bytes(place.read_bytes() + b"\0\0\xff")  # a file that lost power
+    FakeTask(tmp_path).fit(epochs(1), [JSONLogger()])
+    assert [record["step"] for record in without_time(place.read_text())] == [2, 4]
 
 
 def test_files_are_closed_after_an_error(tmp_path):

@@ -1,0 +1,71 @@
+"""Runs that died early, met a full disk, or were saved in the middle of an epoch's end."""
+
+import numpy as np
+import pytest
+from torch import nn
+
+import renaissance as rn
+
+rng = np.random.default_rng(0)
+X, Y = rng.normal(size=(24, 4)).astype(np.float32), rng.integers(0, 3, size=24)
+
+
+def make(run_dir=None, model=None, callbacks=()):
+    train = rn.Loader.from_arrays(X, Y, batch_size=8, shuffle=True, workers=0)
+    task = rn.Task(
+        nn.Linear(4, 3) if model is None else model,
+        name="t",
+        seed=7,
+        device="cpu",
+        threads=1,
+        run_dir=run_dir,
+    )
+    task.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.05)).data(train, train)
+    return task.callbacks(*callbacks).compile(report="none")
+
+
+def facts(task):
+    return task.state_hash(), task.history.rows(), task.best, task.attempted_steps
+
+
+def test_auto_after_a_death_before_the_first_checkpoint_is_a_fresh_start(tmp_path, caplog):
+    half = tmp_path / "checkpoints" / ".step-00000003.new-elsewhere-1-0"
+    half.mkdir(parents=True)
+    task = make(tmp_path)
+    with pytest.raises(rn.CheckpointError, match="none is there; resume='auto' starts such a run"):
+        task.fit(epochs=1, verbose=0, resume=tmp_path)
+    task.fit(epochs=1, verbose=0, resume="auto")
+    assert "no checkpoint in" in caplog.text and task.epoch == 1
+
+
+def test_a_picture_that_cannot_be_drawn_does_not_undo_a_training(tmp_path, caplog):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "curves.png").mkdir()
+    history = make(tmp_path).fit(epochs=1, verbose=0)
+    assert len(history) == 1 and "curves.png could not be drawn" in caplog.text
+
+
+class SaveThenDie(rn.Callback):
+    """Dies between its own checkpoint of an epoch's end and the one of fit."""
+
+    phase = rn.Phase.CHECKPOINTS
+
+    def __init__(self, folder, epoch):
+        self.folder, self.epoch = folder, epoch
+
+    def on_epoch_end(self, epoch, logs):
+        if epoch == self.epoch:
+            self.task.save(self.folder)
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_checkpoint_of_a_callback_knows_the_best_epoch(tmp_path, epoch):
+    unbroken = make(tmp_path / "whole")
+    unbroken.fit(epochs=2, verbose=0)
+    dying = SaveThenDie(tmp_path / "saved", epoch)
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path / "run", callbacks=[dying]).fit(epochs=2, verbose=0)
+    resumed = make(tmp_path / "run")
+    resumed.fit(epochs=2, verbose=0, resume=tmp_path / "saved")
+    assert unbroken.best["epoch"] == 1 and facts(resumed) == facts(unbroken)
