@@ -72,6 +72,7 @@ from renaissance.random import Permutation as Permutation
 from renaissance.random import manual_seed as manual_seed
 from renaissance.report import ClassReport as ClassReport
 from renaissance.schedules import ConstantLR as ConstantLR
+from renaissance.score import Score as Score
 from renaissance.switches import set_environment as _set_environment
 from renaissance.task import Task as Task
 from renaissance.tensorfile import CheckpointError as CheckpointError

@@ -36,21 +36,32 @@ class Metric:
     function: MetricFunction
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not re.fullmatch(r"[^\W\d][\w.-]*", self.name):
-            of_lambda = " (a lambda has none; write a def)" if self.name == "<lambda>" else ""
-            raise ValueError(
-                f"a metric's name = {self.name!r} is not allowed; it takes a word such as "
-                f"'accuracy', the key of the history{of_lambda}"
-            )
-        if self.name in RESERVED or self.name.startswith("val_"):
-            raise ValueError(
-                f"a metric's name = {self.name!r} is not allowed: the history uses it; take another"
-            )
+        check_name(self.name)
         if not callable(self.function):
             raise TypeError(f"metric {self.name!r}: {self.function!r} is no function")
 
 
 RESERVED = ("loss", "learning_rate", "lr", "epoch", "step")
+
+
+def check_name(name: Any) -> str:
+    """The name of a metric; ValueError for one that cannot be a key of the history."""
+    if not isinstance(name, str) or not re.fullmatch(r"[^\W\d][\w.-]*", name):
+        of_lambda = " (a lambda has none; write a def)" if name == "<lambda>" else ""
+        raise ValueError(
+            f"a metric's name = {name!r} is not allowed; it takes a word such as 'accuracy', the "
+            f"key of the history{of_lambda}"
+        )
+    if name in RESERVED or name.startswith("val_"):
+        raise ValueError(
+            f"a metric's name = {name!r} is not allowed: the history uses it; take another"
+        )
+    return name
+
+
+def is_stateful(metric: object) -> bool:
+    """Whether it keeps what it saw of earlier batches, as torchmetrics' objects do."""
+    return all(callable(getattr(metric, name, None)) for name in ("update", "compute", "reset"))
 
 
 class _Settings(Protocol):
@@ -169,6 +180,13 @@ def resolve_metrics(
                 continue  # there already
         elif isinstance(item, Metric):
             metric = item
+        elif is_stateful(item):
+            raise TypeError(
+                f"metric = {type(item).__name__}() is not allowed: it is a value of a whole data "
+                "set, and the mean over batches of what it gives is another number; write "
+                f"task.callbacks(rn.Score({type(item).__name__}(...))), which gives it all outputs "
+                "and targets after each epoch"
+            )
         elif callable(item) and not isinstance(item, type):
             metric = from_callable(str(getattr(item, "__name__", type(item).__name__)), item)
         else:

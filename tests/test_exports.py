@@ -66,6 +66,7 @@ PUBLIC = [
     "ReduceLROnPlateau",
     "Resize",
     "SGD",
+    "Score",
     "StepLR",
     "Task",
     "TensorBoard",

@@ -40,7 +40,7 @@ ROWS = [
     ["step passes capture inputs residence tally", "scan"],
     ["checkpoint saver tensorfile"],
     ["hooks logs monitor"],
-    ["callbacks", "loggers", "progress", "history", "report facts"],
+    ["callbacks", "score", "loggers", "progress", "history", "report facts"],
     [
         "pretrained",
         "frozen",
