@@ -21,7 +21,7 @@ from renaissance.interrupts import Interrupted
 from renaissance.jsontext import dump_json
 from renaissance.lrfinder import sweep
 from renaissance.proof import KillAt, verify_resume
-from renaissance.runfolder import RunFolder
+from renaissance.runfolder import RunFolder, facts_of
 from renaissance.task import Task
 from renaissance.tensorfile import CheckpointError
 from renaissance.yamltree import ConfigError
@@ -76,13 +76,16 @@ def train(  # noqa: PLR0913 - one parameter for each option
     with folder.unless_it_fails():
         task = experiment.task(run_dir=folder.path)
         task.compile(**experiment.compile.model_dump())
-    for line in folder.begin(experiment, task, Path(file)):
+    settled = experiment.model_copy(update={"seed": task.seed})
+    for line in folder.changes(settled):
         click.echo(f"changed   {line}")
-    callbacks = folder.loggers(experiment, tensorboard=tensorboard)
+    task.noted = facts_of(experiment, task, Path(file))
+    callbacks = folder.callbacks(settled, tensorboard=tensorboard)
     extra: list[Callback] = [] if kill_at is None else [KillAt(kill_at)]
     fit = experiment.fit.model_dump()
     try:
-        task.fit(callbacks=[*callbacks, *extra], resume=source, allow=tuple(allow), **fit)
+        with folder.unless_it_fails():
+            task.fit(callbacks=[*callbacks, *extra], resume=source, allow=tuple(allow), **fit)
     except (KeyboardInterrupt, Interrupted):
         click.echo(
             f"stopped after step {task.attempted_steps}; a checkpoint is in {folder.path}; "

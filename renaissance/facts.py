@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import json
+import logging
 import os
 import pathlib
 import platform
@@ -14,6 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+
+logger = logging.getLogger("renaissance")
 
 PACKAGES = (
     *("renaissance", "torch", "torchvision", "numpy", "pydantic", "safetensors"),
@@ -123,12 +126,41 @@ def write_facts(path: str | os.PathLike[str], facts: Mapping[str, Any]) -> pathl
     place = pathlib.Path(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     whole = dict(facts)
-    if place.exists():
-        whole = json.loads(place.read_text(encoding="utf-8"))
+    try:
+        before = read_facts(place) if place.exists() else None
+    except ValueError as error:
+        logger.warning("%s, and written anew", error)
+        before = None
+    if before is not None:
         now = json.loads(json.dumps(facts))
-        news = {name: value for name, value in now.items() if whole.get(name) != value}
-        whole["resumed"] = [*whole.get("resumed", ()), news]
+        news = {name: value for name, value in now.items() if before.get(name) != value}
+        whole = before | {"resumed": [*before.get("resumed", ()), news]}
+    return replace_text(place, json.dumps(whole, indent=1, allow_nan=False) + "\n")
+
+
+def read_facts(place: pathlib.Path) -> dict[str, Any]:
+    """What `write_facts` wrote.
+
+    Raises:
+        ValueError: The file holds something else.
+    """
+    try:
+        found = json.loads(place.read_bytes())
+    except ValueError as error:
+        raise ValueError(
+            f"{place} is damaged ({error}): move it away, it is written anew"
+        ) from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{place} is damaged (no JSON object)")
+    return found
+
+
+def replace_text(place: pathlib.Path, text: str) -> pathlib.Path:
+    """Write a file down to the disk; whatever is killed, the old or the new one is there, whole."""
     new = place.with_name(place.name + ".new")
-    new.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    with open(new, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(new, place)
     return place

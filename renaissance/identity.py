@@ -105,7 +105,8 @@ def compare(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> set[s
         lost = ", ".join(dict.fromkeys(IDENTITY[name] for name in refused))
         raise ValueError(
             f"checkpoint {checkpoint.path}: {what}. Resuming would lose {lost}; "
-            f"allow it with allow={list(dict.fromkeys([*allow, *refused]))}, or load weights only"
+            f"allow it with allow={list(dict.fromkeys([*allow, *refused]))} (--allow "
+            f"{' --allow '.join(refused)} on the command line), or load weights only"
         )
     for name, what in found.items():
         logger.warning("resume: another %s (%s); lost: %s", name, what, IDENTITY[name])

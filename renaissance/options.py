@@ -246,6 +246,6 @@ def horizon_for(
         raise ValueError(
             f"the schedule was drawn over {current.total_steps} steps, this fit goes on to "
             f"{wanted.total_steps}: horizon='keep' holds the last rate, horizon='stretch' draws "
-            "the schedule anew over all steps"
+            "the schedule anew over all steps (fit.horizon=keep on the command line)"
         )
     return current

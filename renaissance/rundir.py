@@ -45,7 +45,7 @@ def begin(task: Task) -> None:
         plan=built.plan.hash(),
         command=sys.argv,
     )
-    write_facts(task.run_dir / "run.json", facts)
+    write_facts(task.run_dir / "run.json", facts | task.noted)
 
 
 def end(task: Task) -> None:

@@ -12,17 +12,19 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from renaissance.callbacks import LambdaCallback
 from renaissance.config import Experiment, differences, load_experiment
-from renaissance.facts import run_facts, write_facts
-from renaissance.hooks import Callback
+from renaissance.facts import git_commit, read_facts, replace_text
+from renaissance.hooks import Callback, Phase
 from renaissance.kinds import REGISTRY, Registry
 from renaissance.loggers import CSVLogger, JSONLogger, TensorBoard
 from renaissance.saver import (
@@ -36,7 +38,7 @@ from renaissance.saver import (
 from renaissance.task import Task
 from renaissance.tensorfile import CheckpointError
 
-CONFIG, FACTS, PLAN, CURVES = "config.yaml", "run.json", "plan.txt", "curves.png"
+CONFIG, FACTS, CURVES = "config.yaml", "run.json", "curves.png"
 
 _STAMP = r"\d{8}-\d{6}"
 
@@ -161,49 +163,29 @@ class RunFolder:
     def facts(self) -> dict[str, Any]:
         """What run.json holds; {} before the run has begun."""
         place = self.path / FACTS
-        return json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
+        return read_facts(place) if place.is_file() else {}
 
-    def begin(self, experiment: Experiment, task: Task, source: Path) -> list[str]:
-        """Write what is known before the first step.
+    def changes(self, experiment: Experiment) -> list[str]:
+        """Lines on how a configuration differs from that of an earlier start in this folder."""
+        if not self.config.is_file():
+            return []
+        before = self.experiment().to_dict()
+        return [
+            f"{path}: {a!r} before, {b!r} now"
+            for path, a, b in differences(before, experiment.to_dict())
+        ]
 
-        Args:
-            experiment: What is run; the drawn seed is written in place of none.
-            task: Compiled.
-            source: The file it was read from.
-
-        Returns:
-            Lines on how the configuration differs from that of an earlier start in this folder.
-        """
-        self.path.mkdir(parents=True, exist_ok=True)
-        changed = self._write_config(experiment.model_copy(update={"seed": task.seed}))
-        (self.path / PLAN).write_text(task.plan.to_text() + "\n", encoding="utf-8")
-        facts = run_facts(
-            seed=task.seed,
-            device=task.device,
-            folder=source.resolve().parent,
-            name=task.name,
-            config=str(source),
-            config_hash=experiment.hash(),
-            plan_hash=task.plan.hash(),
-            **_data_facts(task),
-        )
-        write_facts(self.path / FACTS, facts)
-        return changed
-
-    def _write_config(self, experiment: Experiment) -> list[str]:
-        place = self.path / CONFIG
+    def write_config(self, experiment: Experiment) -> None:
+        """Write config.yaml; another one that is there is kept under the next free number."""
         text = experiment.to_yaml()
-        changed: list[str] = []
-        if place.is_file() and place.read_text(encoding="utf-8") != text:
-            before = load_experiment(place).to_dict()
-            changed = [
-                f"{path}: {a!r} before, {b!r} now"
-                for path, a, b in differences(before, experiment.to_dict())
-            ]
-            number = 1 + sum(1 for _ in self.path.glob("config.*.yaml"))
-            os.replace(place, self.path / f"config.{number}.yaml")
-        place.write_text(text, encoding="utf-8", newline="\n")
-        return changed
+        if self.config.is_file():
+            before = self.config.read_text(encoding="utf-8")
+            if before == text:
+                return
+            numbers = itertools.count(1)
+            kept = (self.path / f"config.{number}.yaml" for number in numbers)
+            replace_text(next(place for place in kept if not place.exists()), before)
+        replace_text(self.config, text)
 
     def finish(self, task: Task, **result: Any) -> None:
         """Write the result into run.json."""
@@ -215,14 +197,17 @@ class RunFolder:
             "state_hash": task.state_hash(),
             **result,
         }
-        place = self.path / f"{FACTS}.new"
-        place.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        os.replace(place, self.path / FACTS)
+        replace_text(self.path / FACTS, json.dumps(facts, indent=1) + "\n")
 
-    def loggers(self, experiment: Experiment, *, tensorboard: bool = False) -> list[Callback]:
-        """The loggers of a run, but for those that the experiment names itself."""
+    def callbacks(self, experiment: Experiment, *, tensorboard: bool = False) -> list[Callback]:
+        """What writes the run down: its configuration, and the loggers it does not name itself."""
         own = {call.type for call in experiment.callbacks}
-        found: list[Callback] = []
+        # Not before: a resume that is refused leaves the folder's configuration as it was.
+        found: list[Callback] = [
+            LambdaCallback(
+                phase=Phase.RECORDS, on_train_begin=lambda logs: self.write_config(experiment)
+            )
+        ]
         if "csv_logger" not in own:
             found.append(CSVLogger())
         if "json_logger" not in own:
@@ -232,16 +217,24 @@ class RunFolder:
         return found
 
 
-def _data_facts(task: Task) -> Mapping[str, Any]:
-    """What predicting on files needs to know of the training data."""
+def facts_of(experiment: Experiment, task: Task, source: Path) -> dict[str, Any]:
+    """What a run from a file has to note, and what predicting on files needs to know of its data.
+
+    Args:
+        experiment: What is run.
+        task: Compiled.
+        source: The file that the experiment was read from.
+    """
+    facts = {
+        "commit": git_commit(source.resolve().parent),
+        "config": str(source),
+        "config_hash": experiment.hash(),
+    }
     train = task.settings.train
     if train is None:
-        return {}
-    classes = train.classes
-    return {
-        "classes": None if classes is None else list(classes),
-        "sample_shape": list(train.sample_spec().shape),
-    }
+        return facts
+    classes = None if train.classes is None else list(train.classes)
+    return facts | {"classes": classes, "sample_shape": list(train.sample_spec().shape)}
 
 
 def _run_names(parent: Path, config_hash: str) -> list[str]:

@@ -85,7 +85,7 @@ def restore(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> list[
     load_model(built, checkpoint)
     built.restart_moments()
     built.memory.restart_average()
-    if "ema" not in fitting:
+    if built.has_ema and "ema" not in fitting:
         built.updater.scalars.write(averaged=0)
     for name in fitting:
         checkpoint.file(name).load_into(expected[name])

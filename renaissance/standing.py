@@ -37,6 +37,7 @@ class Standing(Told):
         frozen: What the last compile has frozen in the module.
         carried: What is left of the task as it was last closed.
         busy: Which long calls are going on.
+        noted: Further facts for run.json, by name.
     """
 
     model: nn.Module
@@ -55,6 +56,7 @@ class Standing(Told):
         self.stop_training = False
         self.horizon: Horizon | None = None
         self.busy = Busy()
+        self.noted: dict[str, Any] = {}
         self._built: Built | None = None
         self.frozen = Frozen()
         self.carried: Carried | None = None

@@ -208,9 +208,16 @@ class TestResume:
     def test_another_recipe_must_be_allowed(self, run):
         ok(run("train", "tiny.yaml"))
         arguments = ("train", "tiny.yaml", "optimizer.eps=1e-7", "--resume", only_run())
+        before = {path.name: path.read_bytes() for path in only_run().glob("*.*")}
         code, _, err = run(*arguments)
-        assert code == 1 and "another recipe" in err
+        assert code == 1 and "another recipe" in err and "(--allow recipe on the comm" in err
+        after = {path.name: path.read_bytes() for path in only_run().glob("*.*")}
+        assert after == before  # refused, it has described the run as another one
+        assert "resumed" not in json.loads(before["run.json"])
         ok(run(*arguments, "--allow", "recipe"))
+        assert (only_run() / "config.1.yaml").read_bytes() == before["config.yaml"]
+        code, _, _ = run(*arguments, "optimizer.eps=1e-6", "--run-dir", "other")
+        assert code == 1 and not Path("other").exists()
 
     def test_a_folder_with_checkpoints_is_not_overwritten(self, run):
         ok(run("train", "tiny.yaml", "--run-dir", "a"))

@@ -58,3 +58,12 @@ def test_a_resumed_run_adds_what_differs(tmp_path):
         "resumed": [{"started": "b"}, {"started": "c", "versions": {"torch": "2"}}],
     }
     assert [p.name for p in path.parent.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"seed": ', "\0\0"])
+def test_damaged_facts_are_said_and_written_anew(tmp_path, caplog, text):
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    write_facts(path, {"seed": "1"})
+    assert json.loads(path.read_text()) == {"seed": "1"}
+    assert "run.json is damaged" in caplog.text and "written anew" in caplog.text
