@@ -30,6 +30,7 @@ from renaissance.data.dataset import split as split
 from renaissance.data.erasing import Cutout as Cutout
 from renaissance.data.erasing import Normalize as Normalize
 from renaissance.data.erasing import RandomErasing as RandomErasing
+from renaissance.data.fields import Fields as Fields
 from renaissance.data.geometry import CenterCrop as CenterCrop
 from renaissance.data.geometry import Pad as Pad
 from renaissance.data.geometry import RandomAffine as RandomAffine

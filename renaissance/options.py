@@ -165,6 +165,8 @@ FIT_DEFAULTS: Mapping[str, Any] = {
 }
 
 _KERAS = {
+    "class_weight": "it belongs to the loss: rn.CrossEntropyLoss(class_weights=[...])",
+    "sample_weight": "it travels with the target, for a loss of your own that reads it: rn.Fields",
     "batch_size": "the batch size belongs to the data: rn.Loader(dataset, batch_size=...)",
     "validation_split": "split the data first: a, b = rn.split(dataset, 0.2, seed=1)",
     "x": "fit takes a loader: task.fit(rn.Loader.from_arrays(x, y, batch_size=...))",

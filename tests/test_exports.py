@@ -28,6 +28,7 @@ PUBLIC = [
     "Ema",
     "Experiment",
     "ExponentialLR",
+    "Fields",
     "GaussianBlur",
     "Generator",
     "History",

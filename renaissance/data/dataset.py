@@ -27,8 +27,8 @@ TARGET_KEYS = ("y", "label", "labels", "target", "targets", "fine_label")
 
 #: What to do about several inputs.
 SEVERAL = (
-    "; several inputs of a sample go into one array, which the model's forward takes apart: "
-    "np.concatenate([a.ravel(), b.ravel()])"
+    "; several inputs of a sample go into one array, which the model's forward takes apart, and "
+    "several targets, or a weight beside one, into another, for the loss: see rn.Fields"
 )
 
 
@@ -322,9 +322,11 @@ def as_numpy(data: Any, what: str) -> npt.NDArray[Any]:
     try:
         array: npt.NDArray[Any] = np.asarray(data)
     except ValueError as error:  # rows of unequal length
-        raise ValueError(f"{what} is no array: {error}") from None
+        several = SEVERAL if isinstance(data, tuple) else ""
+        raise ValueError(f"{what} is no array: {error}{several}") from None
     if array.dtype == object:
-        raise TypeError(f"{what} is an array of objects; it takes numbers")
+        several = SEVERAL if isinstance(data, (dict, tuple, list)) else ""
+        raise TypeError(f"{what} is an array of objects; it takes numbers{several}")
     return array
 
 

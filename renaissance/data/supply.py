@@ -138,7 +138,8 @@ class Supply:
         if row.shape != self.shape or row.dtype != self.dtype:
             raise ValueError(
                 f"is {row.dtype} {row.shape}; the first sample was {self.dtype} {self.shape}, "
-                "and a batch needs equal shapes"
+                "and a batch needs equal shapes: pad them in the data set, or give a torch "
+                "DataLoader with a collate_fn that pads"
             )
         return row
 
@@ -300,7 +301,7 @@ def row_array(x: Any) -> npt.NDArray[Any]:
         return as_numpy(x, "a sample")
     except ValueError as error:
         if isinstance(x, (list, tuple)):
-            raise ValueError(f"{error}{SEVERAL}") from None
+            raise ValueError(str(error).removesuffix(SEVERAL) + SEVERAL) from None
         raise
 
 
