@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ class DamagedSample(ValueError):
         self.index, self.name = index, name
 
 
-@dataclass(frozen=True, eq=False)
 class Batch:
     """One batch; ``x, y, ids = batch`` works.
 
@@ -30,10 +28,13 @@ class Batch:
         slot: Where in the ring it lies; -1 for a copy of its own.
     """
 
-    x: Any
-    y: Any
-    ids: npt.NDArray[np.int64]
-    slot: int = field(default=-1, repr=False)
+    __slots__ = ("ids", "slot", "x", "y")
+
+    def __init__(self, x: Any, y: Any, ids: npt.NDArray[np.int64], slot: int = -1) -> None:
+        self.x, self.y, self.ids, self.slot = x, y, ids, slot
+
+    def __repr__(self) -> str:
+        return f"Batch(x={self.x!r}, y={self.y!r}, ids={self.ids!r})"
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.x, self.y, self.ids))

@@ -177,7 +177,9 @@ class BatchStream:
         x, y = self._ring.tensors[slot]
         if len(ids) < self._plan.shape.batch:
             x, y = x[: len(ids)], None if y is None else y[: len(ids)]
-        batch = judged(Batch(x, y, ids, slot), self.judge, *self.state())
+        batch = Batch(x, y, ids, slot)
+        if self.judge is not None:
+            batch = judged(batch, self.judge, *self.state())
         self.position.step += 1  # last: what is interrupted before gets this batch again
         return batch
 
