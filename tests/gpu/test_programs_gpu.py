@@ -1,0 +1,126 @@
+"""Users' programs, captured: attention, fields, several outputs, edited weights."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import renaissance as rn
+from renaissance import _native
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(230, 5, 8)).astype(np.float32)
+Y = rng.integers(0, 3, size=230)
+
+
+class Encoder(nn.Module):
+    """A transformer of torch's default dropout, classifying by the mean over places."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x).mean(1))
+
+
+class Channels(nn.Module):
+    """Whole channels are dropped."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.drop, self.head = nn.Conv1d(5, 8, 3), nn.Dropout1d(0.5), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.drop(self.body(x)).mean(2))
+
+
+class TwoHeads(nn.Module):
+    """Two inputs that travel as one array, two outputs."""
+
+    fields = rn.Fields(picture=(5, 8), age=float)
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.age, self.classes = nn.Linear(40, 16), nn.Linear(1, 16), nn.Linear(16, 3)
+
+    def forward(self, packed):
+        parts = self.fields.unpack(packed)
+        hidden = self.body(parts["picture"].flatten(1)) + self.age(parts["age"][:, None])
+        return {"classes": self.classes(torch.relu(hidden)), "size": hidden.square().mean(1)}
+
+
+def of_classes(output, y):
+    logits = output["classes"] if isinstance(output, dict) else output
+    return nn.functional.cross_entropy(logits, y)
+
+
+def made(model, capture="auto", x=X, **options):
+    train = rn.Loader.from_arrays(x, Y, batch_size=32, shuffle=True)
+    task = rn.Task(model, seed=3, device="cuda", **options).loss(of_classes)
+    task.optimizer(rn.AdamW(lr=1e-2)).ema(0.9, warmup=True).data(train)
+    return task.compile(report="none", capture=capture, compile_model="off")
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("network", [Encoder, Channels])
+def test_layers_that_drop_inside_give_the_eager_bits(network, precision):
+    hashes = []
+    for capture in ("auto", "off"):
+        torch.manual_seed(0)
+        task = made(network(), capture, precision=precision)
+        task.fit(epochs=6, verbose=0)
+        hashes.append(task.state_hash())
+        task.close()
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize("compile_model", ["off", "auto"])
+def test_every_replay_drops_others(compile_model):
+    """At a rate of zero a step's loss moves by its masks alone."""
+    torch.manual_seed(0)
+    task = made(Encoder()).optimizer(rn.SGD(lr=0.0))
+    task.compile(report="none", compile_model=compile_model)
+    losses = [task.train_on_batch(X[:32], Y[:32])["loss"] for _ in range(4)]
+    assert len(set(losses)) == 4
+
+
+def test_masks_of_channels_are_those_of_the_cpu():
+    x = torch.ones(64, 32, 3, 4)
+    masks = []
+    for device in ("cpu", "cuda"):
+        drop = rn.nn.ChannelDropout(0.25, ndim=2)
+        drop.bind(torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8, device=device), layer=3)
+        masks.append(drop(x.to(device)).cpu())
+    assert torch.equal(*masks) and 0 < (masks[0] == 0).float().mean() < 0.5
+
+
+@pytest.mark.parametrize("capture", ["auto", "off"])
+def test_fields_and_several_outputs(capture):
+    packed = TwoHeads.fields.pack(picture=X, age=rng.normal(size=230))
+    task = made(TwoHeads(), capture, x=packed)
+    losses = task.fit(epochs=8, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    found = task.predict(packed[:50], weights="raw")
+    assert {name: part.shape for name, part in found.items()} == {"classes": (50, 3), "size": (50,)}
+    expected = task.export_module().cpu().eval()(torch.from_numpy(packed[:50]))
+    for name, part in found.items():
+        np.testing.assert_allclose(part, expected[name].detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("capture", ["auto", "off"])
+def test_weights_written_through_data_stay_written(capture):
+    torch.manual_seed(0)
+    task = made(Encoder(), capture, precision="bf16-mixed").optimizer(rn.SGD(lr=0.0))
+    task.compile(report="none", capture=capture, compile_model="off")
+    untouched = task.state_hash()
+    assert task.state_hash() == untouched
+    before = task.state_dict()["head.weight"].clone()
+    task.model.head.weight.data.mul_(2)
+    assert torch.equal(task.state_dict()["head.weight"], before.to(torch.bfloat16).float() * 2)
+    task.fit(epochs=1, verbose=0)
+    assert torch.equal(task.state_dict()["head.weight"], before.to(torch.bfloat16).float() * 2)
