@@ -32,11 +32,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("renaissance")
 
+#: Tensor files beside the model's, and what is in them.
+BESIDE = {"optimizer": "moments", "ema": "averages", "buffers": "buffers of no state dict"}
+
 
 def files_of(built: Built) -> dict[str, dict[str, Tensor]]:
     """Tensors by name, by file, as views of the regions or copies: float32 masters, never A."""
-    model = {name: t.detach() for name, t in built.module.state_dict().items()}
+    model = {name: _tensor(name, t) for name, t in built.module.state_dict().items()}
     files = {"model": model}
+    hidden = {
+        segment.name: _real(built.memory.view("B", segment.name))
+        for segment in built.plan.segments
+        if segment.region == "B" and not any(name in model for name in segment.names)
+    }
+    if hidden:  # persistent=False keeps them out of a state dict, and forward may change them
+        files["buffers"] = hidden
     moments = {
         f"{letter}/{segment.name}": built.memory.view(letter, segment.name)
         for letter in built.moment_regions
@@ -51,6 +61,20 @@ def files_of(built: Built) -> dict[str, dict[str, Tensor]]:
             if segment.region == "W" or segment.averaged
         }
     return files
+
+
+def _tensor(name: str, found: object) -> Tensor:
+    if not isinstance(found, Tensor):
+        raise TypeError(
+            f"checkpoint: the state dict's {name!r} is {found!r:.60} ({type(found).__name__}), and "
+            "only tensors can be stored: let get_extra_state give a tensor, or register a buffer"
+        )
+    return found.detach()
+
+
+def _real(tensor: Tensor) -> Tensor:
+    """The tensor, a complex one as pairs of numbers: what a tensor file can hold."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def bytes_of(files: Mapping[str, Mapping[str, Tensor]]) -> int:
@@ -75,7 +99,7 @@ def restore(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> list[
     checkpoint.file("model").check(specs["model"])
     changed = compare(task, checkpoint, allow)
     may_differ = bool(changed & {"recipe", "plan"})
-    beside = [name for name in ("optimizer", "ema") if name in specs or name in checkpoint.files]
+    beside = [name for name in BESIDE if name in specs or name in checkpoint.files]
     fitting = [name for name in beside if _fits(checkpoint, name, specs.get(name), may_differ)]
     sums = _sums(checkpoint, built.executor.tally.names, may_differ)
     host = HostState.of(checkpoint, task.settings.schedule(), may_differ=may_differ)
@@ -102,7 +126,7 @@ def _fits(
     checkpoint: Checkpoint, name: str, wanted: Mapping[str, TensorSpec] | None, may_differ: bool
 ) -> bool:
     """Whether a tensor file is to be loaded; refuses one that does not fit, or says so."""
-    what = {"optimizer": "moments", "ema": "averages"}[name]
+    what = BESIDE[name]
     if wanted is None:
         if not may_differ:
             checkpoint.refuse(f"{name}{SUFFIX} is not part of this run")

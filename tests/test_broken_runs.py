@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import renaissance as rn
@@ -43,6 +44,51 @@ def test_a_picture_that_cannot_be_drawn_does_not_undo_a_training(tmp_path, caplo
     (tmp_path / "curves.png").mkdir()
     history = make(tmp_path).fit(epochs=1, verbose=0)
     assert len(history) == 1 and "curves.png could not be drawn" in caplog.text
+
+
+class Remembers(nn.Module):
+    """Forward depends on buffers that it changes, and that no state dict has."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.register_buffer("mean", torch.zeros(4), persistent=False)
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.register_buffer("turn", torch.ones(2, dtype=torch.complex64), persistent=False)
+
+    def forward(self, x):
+        if self.training:
+            self.mean.lerp_(x.detach().mean(0), 0.1)
+            self.count += 1
+            self.turn *= 1j
+        return self.layer(x - self.mean) + self.count / 10 + self.turn.real[0]
+
+
+@pytest.mark.parametrize("stop", [1, 3, 4])
+def test_buffers_of_no_state_dict_are_part_of_a_resume(tmp_path, stop):
+    unbroken = make(model=Remembers())
+    unbroken.fit(epochs=2, verbose=0)
+    first = make(tmp_path, Remembers())
+    first.fit(max_steps=stop, verbose=0)
+    assert "mean" not in first.model.state_dict()
+    resumed = make(tmp_path, Remembers())
+    resumed.fit(epochs=2, verbose=0, resume="auto")
+    assert int(resumed.model.count) == 6 and facts(resumed) == facts(unbroken)
+    weights = make(model=Remembers()).load(tmp_path, weights_only=True).model
+    assert int(weights.count) == 0  # it is the module's own business beside a state dict
+
+
+def test_a_state_dict_of_other_things_than_tensors_is_refused_at_once(tmp_path):
+    class Extra(nn.Linear):
+        def get_extra_state(self):
+            return {"seen": 3}
+
+        def set_extra_state(self, state):
+            pass
+
+    make(model=Extra(4, 3)).fit(epochs=1, verbose=0)
+    with pytest.raises(TypeError, match="'_extra_state' is {'seen': 3} .dict., and only tensors"):
+        make(tmp_path, Extra(4, 3)).fit(epochs=1, verbose=0)
 
 
 class SaveThenDie(rn.Callback):
