@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from renaissance.broadcasts import ELEMENTWISE, watched
 from renaissance.losses import (
     BCEWithLogitsLoss,
     CrossEntropyLoss,
@@ -29,10 +30,10 @@ _ELEMENTWISE_MODULES = (
     *(nn.L1Loss, nn.MSELoss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss, nn.KLDivLoss),
     *(nn.HingeEmbeddingLoss, nn.MultiLabelSoftMarginLoss),
 )
-_ELEMENTWISE_FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    *(F.l1_loss, F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.poisson_nll_loss, F.kl_div),
-    *(F.hinge_embedding_loss, F.multilabel_soft_margin_loss),
-)
+
+
+#: Losses whose first call is watched, or was.
+_told: weakref.WeakValueDictionary[int, CallableLoss] = weakref.WeakValueDictionary()
 
 
 @value
@@ -40,7 +41,8 @@ class CallableLoss(Loss):
     """Any ``(output, target) -> scalar mean over the batch``; what `as_loss` makes of a function.
 
     The output is whatever the model gives: a tensor, or several in a tuple or dict. A torch module
-    is copied to the device with its buffers.
+    is copied to the device with its buffers. Torch's losses of single elements refuse targets of
+    another shape than the outputs; of others that broadcast them to all pairs the first call warns.
     """
 
     knows_targets: ClassVar[bool] = False
@@ -53,7 +55,9 @@ class CallableLoss(Loss):
         if isinstance(mean, torch.nn.Module):
             mean = copy.deepcopy(mean).to(device)
         inner = _inner(mean)
-        is_elementwise = isinstance(inner, _ELEMENTWISE_MODULES) or inner in _ELEMENTWISE_FUNCTIONS
+        is_elementwise = isinstance(inner, _ELEMENTWISE_MODULES) or inner in ELEMENTWISE
+        if not is_elementwise and id(self) not in _told:
+            mean, _told[id(self)] = watched(mean, f"the loss {self.name}"), self
 
         def from_mean(output: Any, target: Tensor) -> tuple[Tensor, Tensor]:
             if is_elementwise:

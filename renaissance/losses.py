@@ -314,7 +314,10 @@ class BCEWithLogitsLoss(Loss):
 
 @value
 class MSELoss(Loss):
-    """Mean squared error; ``sum = sum_i (x_i - t_i)^2``, weight = number of elements."""
+    """Mean squared error against targets of the same shape; any shape.
+
+    ``sum = sum_i (x_i - t_i)^2``, weight = number of elements.
+    """
 
     type_name: ClassVar[str] = "mse"
 

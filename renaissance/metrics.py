@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from renaissance.broadcasts import watched
 from renaissance.settings import nearest
 
 #: (output, target) -> (sum over the samples that count, their number), 0-d float32.
@@ -135,11 +136,13 @@ def binary_accuracy(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 def from_callable(name: str, function: Callable[[Tensor, Tensor], Any]) -> Metric:
     """A metric from what a user's function gives: a mean, a value per sample, or (sum, count).
 
-    The output is whatever the model gives: a tensor, or several in a tuple or dict.
+    The output is whatever the model gives: a tensor, or several in a tuple or dict. Where it
+    compares all outputs with all targets, its first call warns.
     """
+    seen = watched(function, f"the metric {name!r}")
 
     def counts(output: Any, target: Tensor) -> tuple[Tensor, Tensor]:
-        given = function(output, target)
+        given = seen(output, target)
         if isinstance(given, tuple) and len(given) == 2:
             total, count = (torch.as_tensor(x, device=target.device).float() for x in given)
             return total, count

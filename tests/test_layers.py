@@ -12,6 +12,7 @@ ROWS = [
     ["built"],
     [
         "settings wording",
+        "broadcasts",
         "direction",
         "busy",
         "devices",
