@@ -16,7 +16,7 @@ from torch.utils.dlpack import from_dlpack
 from renaissance import _native
 from renaissance import nn as layers
 from renaissance.carried import Origin
-from renaissance.data.batch import on_host
+from renaissance.data.batch import NO_TARGETS, on_host
 from renaissance.data.loader import Loader
 from renaissance.fastpath import choose_passes
 from renaissance.frozen import freeze
@@ -24,7 +24,7 @@ from renaissance.init import Initializer
 from renaissance.losses import LossFunction
 from renaissance.memory import Memory, MemoryPlan
 from renaissance.metrics import resolve_metrics
-from renaissance.misfit import NO_TARGETS, check_targets, judge_of
+from renaissance.misfit import check_targets, judge_of
 from renaissance.passes import Passes
 from renaissance.scan import (
     Scan,

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from renaissance.busy import EVALUATION, PREDICTION
-from renaissance.data.batch import Batch
+from renaissance.data.batch import NO_TARGETS, Batch
 from renaissance.data.foreign import TorchLoader
 from renaissance.data.loader import Loader
 from renaissance.hooks import Callback, CallbackList
-from renaissance.misfit import NO_TARGETS, check_data, explaining, refuse_samples
+from renaissance.misfit import check_data, explaining, refuse_samples
 from renaissance.progress import Progress, make_progress, resolve_verbose
 
 if TYPE_CHECKING:

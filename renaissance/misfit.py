@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from renaissance.data.batch import Batch, Judge
+from renaissance.data.batch import NO_TARGETS, Batch, Judge
 from renaissance.data.dataset import IGNORED
 from renaissance.data.loader import Loader
 from renaissance.losses import Loss
 
 if TYPE_CHECKING:
     from renaissance.build import Built
-
-
-#: Data without targets where a loss needs them.
-NO_TARGETS = (
-    "the data has no targets, which the loss needs; give them, as in "
-    "rn.Loader.from_arrays(x, y, batch_size=...) or a data set of (x, y). "
-    "task.predict takes data without"
-)
 
 
 def check_targets(loss: Loss, loader: Loader | None, output_shape: tuple[int, ...]) -> None:

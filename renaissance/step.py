@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from renaissance.data.batch import Batch, Judge, as_tensor_tree, own, to_device
+from renaissance.data.batch import NO_TARGETS, Batch, Judge, as_given, own, to_device
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
 from renaissance.inputs import copied_in_time, queued
@@ -178,7 +178,7 @@ class StepExecutor:
 
     def place(self, x: Any, y: Any) -> Batch:
         """A user's arrays as a batch on the device."""
-        x, y = as_tensor_tree(x), as_tensor_tree(y)
+        x, y = as_given(x, y)
         batch = Batch(x, y, np.arange(len(y)))
         _look_at(
             self.passes.head is not None, self.judge if y.device.type == "cpu" else None, batch
@@ -225,6 +225,8 @@ class StepExecutor:
 
     def micro_step(self, batch: Batch, *, first: bool, last: bool) -> None:
         """One loader batch of a step's window; `last` brings the update."""
+        if batch.y is None:
+            raise ValueError(NO_TARGETS)
         self.mode(True)
         self.record(batch.x, batch.y, first=first, last=last)
 

@@ -96,6 +96,50 @@ def test_a_batch_by_hand(task):
     assert task.state_hash() == before
 
 
+GIVEN = [
+    (
+        X[:4],
+        None,
+        "y is None, but a loss compares outputs with targets; give .* task.predict takes",
+    ),
+    (None, Y[:4], "x is None; it takes an array, a tensor or a list of numbers"),
+    ((X[:4], None), Y[:4], r"x\[1\] is None; it takes"),
+    ({"a": X[:4], "b": "text"}, Y[:4], r"x\['b'\] is a str; it takes"),
+    (X[:4], [0, None, 1, 2], "y is a list; it takes .*NoneType"),
+    (X[:4], np.array([None] * 4), "y is an array of object; it takes"),
+    (X[:4], 3, "y is one number; it takes one array or tensor with a target for each sample"),
+    (X[:4], {"y": Y[:4]}, "y is a dict; it takes one array or tensor"),
+    (X[:4], (Y[:4], Y[:4]), "y is a tuple; it takes one array or tensor"),
+]
+
+
+@pytest.mark.parametrize(("x", "y", "text"), GIVEN)
+def test_what_is_given_by_hand_is_a_batch(task, x, y, text):
+    before = task.state_hash()
+    for use in (task.train_on_batch, task.test_on_batch):
+        with pytest.raises((ValueError, TypeError), match=text):
+            use(x, y)
+    assert task.state_hash() == before
+    task.train_on_batch(X[:4], Y[:4].tolist())  # a list of numbers is
+
+
+@pytest.mark.parametrize("kind", ["missing", "None", "later"])
+def test_a_data_loader_whose_batches_have_no_targets_is_said_in_fit(task, kind):
+    def collate(rows):
+        x, y = (torch.stack(part) for part in zip(*rows))
+        has = kind == "later" and int(y[0]) == int(Y[0])
+        return (x, y if has else None) if kind != "missing" else x
+
+    rows = torch.utils.data.TensorDataset(
+        torch.as_tensor(X[:8]), torch.as_tensor(np.where(np.arange(8) < 4, Y[0], Y[0] + 1) % 4)
+    )
+    data = torch.utils.data.DataLoader(rows, batch_size=4, collate_fn=collate)
+    with pytest.raises(ValueError, match="the data has no targets, which the loss needs; give"):
+        task.fit(data, epochs=1, verbose=0)
+    assert task.attempted_steps == (kind == "later")
+    assert np.isfinite(task.test_on_batch(X, Y)["loss"])
+
+
 def test_yes_and_no_by_hand_are_classes(task):
     expected = task.test_on_batch(X[:16], (Y[:16] > 1).astype(np.int64))
     for y in (Y[:16] > 1, (Y[:16] > 1).tolist(), torch.as_tensor(Y[:16] > 1)):

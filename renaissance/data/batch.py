@@ -9,6 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+#: Data without targets where a loss needs them.
+NO_TARGETS = (
+    "the data has no targets, which the loss needs; give them, as in "
+    "rn.Loader.from_arrays(x, y, batch_size=...) or a data set of (x, y). "
+    "task.predict takes data without"
+)
+
 
 class DamagedSample(ValueError):
     """A sample that cannot be read; ``index`` and ``name`` (its file) say which."""
@@ -87,11 +94,49 @@ def to_device(x: Any, device: torch.device) -> Any:
     return x.to(device, non_blocking=True)
 
 
-def as_tensor_tree(x: Any) -> Any:
-    """Arrays as tensors, inside containers too; float64 becomes float32."""
-    if isinstance(x, Mapping):
-        return {key: as_tensor_tree(value) for key, value in x.items()}
-    if isinstance(x, (tuple, list)) and x and not isinstance(x[0], (int, float)):
-        return type(x)(as_tensor_tree(value) for value in x)
-    tensor = on_host(x)
+def as_given(x: Any, y: Any) -> tuple[Any, torch.Tensor]:
+    """A batch that a user gives by hand, as tensors; float64 becomes float32.
+
+    Args:
+        x: An array, a tensor or a list of numbers; several in a tuple, a list or a dict.
+        y: An array, a tensor or a list of numbers, a target for each sample.
+
+    Raises:
+        TypeError, ValueError: They are anything else.
+    """
+    if y is None:
+        raise ValueError(
+            "y is None, but a loss compares outputs with targets; give an array or a tensor with "
+            "one target for each sample. task.predict takes samples without targets"
+        )
+    inputs, targets = _as_tensor_tree(x, "x"), _as_tensor_tree(y, "y")
+    if not isinstance(targets, torch.Tensor) or targets.ndim == 0:
+        came = "one number" if isinstance(targets, torch.Tensor) else f"a {type(y).__name__}"
+        raise TypeError(
+            f"y is {came}; it takes one array or tensor with a target for each sample (several "
+            "targets of a sample go into one array, which a loss of your own takes apart)"
+        )
+    return inputs, targets
+
+
+def _as_tensor_tree(given: Any, name: str) -> Any:
+    """Arrays as tensors, inside containers too."""
+    if isinstance(given, Mapping):
+        return {key: _as_tensor_tree(value, f"{name}[{key!r}]") for key, value in given.items()}
+    if isinstance(given, (tuple, list)) and given and not isinstance(given[0], (int, float)):
+        parts = enumerate(given)
+        return type(given)(_as_tensor_tree(value, f"{name}[{place}]") for place, value in parts)
+    try:
+        tensor = on_host(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        what = "" if given is None or isinstance(given, str) else f" ({error})"
+        raise TypeError(
+            f"{name} is {_kind(given)}; it takes an array, a tensor or a list of numbers{what}"
+        ) from error
     return tensor.float() if tensor.dtype == torch.float64 else tensor
+
+
+def _kind(given: Any) -> str:
+    if isinstance(given, np.ndarray):
+        return f"an array of {given.dtype}"
+    return "None" if given is None else f"a {type(given).__name__}"
