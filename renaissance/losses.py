@@ -12,7 +12,7 @@ in 16 bits are taken to float32 first.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -77,7 +77,9 @@ def _wide(output: Tensor) -> Tensor:
 
 
 def _as_floats(given: Any) -> Any:
-    """Lists, and arrays and tensors of one dimension, as a tuple."""
+    """Lists, arrays and tensors of one dimension, and {class: number} of all, as a tuple."""
+    if isinstance(given, Mapping) and sorted(given, key=str) == sorted(range(len(given)), key=str):
+        given = [given[k] for k in range(len(given))]
     if isinstance(given, (np.ndarray, Tensor)):
         given = given.tolist()
     return tuple(given) if isinstance(given, list) else given
@@ -179,7 +181,7 @@ class CrossEntropyLoss(Loss):
             raise ValueError(
                 f"CrossEntropyLoss cannot compare outputs {shape} with targets {given} of type "
                 f"{target.dtype}; it takes classes, whole numbers {classes}, or probabilities, "
-                f"floating-point {shape}"
+                f"floating-point {shape}{_classes_last(given, shape)}"
             )
 
     def _check_classes(self, target: npt.NDArray[Any], num_classes: int) -> None:
@@ -266,7 +268,15 @@ def check_classes_shape(name: str, target: Sequence[int], output: Sequence[int])
         raise ValueError(
             f"{name} cannot compare outputs {tuple(output)} with classes {tuple(target)}; it takes "
             f"one whole number for each prediction, {(*output[:1], *output[2:])}"
+            f"{_classes_last(target, output)}"
         )
+
+
+def _classes_last(target: Sequence[int], output: Sequence[int]) -> str:
+    """What to do about outputs (N, ..., C), as those of a model of language often are."""
+    if len(output) < 3 or tuple(target) != tuple(output[:-1]):
+        return ""
+    return "; the scores of the classes belong into dimension 1: return output.movedim(-1, 1)"
 
 
 def _check_values(
@@ -284,16 +294,43 @@ def _check_values(
 class BCEWithLogitsLoss(Loss):
     """Binary cross entropy of logits against targets of 0 to 1 of the same shape; any shape.
 
-    ``sum = sum_i [max(x_i, 0) - x_i*t_i + log(1 + exp(-|x_i|))]``, weight = number of elements.
+    ``sum = -sum_i [p*t_i*log s(x_i) + (1-t_i)*log(1 - s(x_i))]`` with s the sigmoid and p the
+    pos_weight of the element's class, weight = number of elements.
+
+    Example:
+        >>> BCEWithLogitsLoss().pos_weight([3.0, 1.0])
+        BCEWithLogitsLoss(pos_weight=(3.0, 1.0))
     """
 
     type_name: ClassVar[str] = "bce_with_logits"
 
+    pos_weight: Setting[float | ClassWeights] = setting(
+        default=None,
+        doc="Factor, above 0, of what is positive: a number, or one for each class (dimension 1).",
+    )
+
+    def check(self) -> None:
+        given = self.settings.pos_weight
+        factors = given if isinstance(given, tuple) else (1.0 if given is None else given,)
+        if not all(0 < factor < math.inf for factor in factors) or not factors:
+            raise ValueError(
+                f"BCEWithLogitsLoss: pos_weight = {given!r} is not allowed; it takes a finite "
+                "number above 0, or one for each class"
+            )
+
     def function(self, device: torch.device | str) -> LossFunction:
+        given = self.settings.pos_weight
+        factors = None if given is None else torch.tensor(given, dtype=torch.float32, device=device)
+
         def bce_with_logits(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
             check_equal_shapes("BCEWithLogitsLoss", target.shape, output.shape)
             wide = _wide(output)
-            total = F.binary_cross_entropy_with_logits(wide, target.to(wide.dtype), reduction="sum")
+            positive = None if factors is None else factors.to(wide.dtype)
+            if positive is not None and positive.ndim:  # one for each class: (C, 1, ...)
+                positive = positive.view(-1, *(1,) * (wide.ndim - 2))
+            total = F.binary_cross_entropy_with_logits(
+                wide, target.to(wide.dtype), pos_weight=positive, reduction="sum"
+            )
             return total, number(wide.numel(), total)
 
         return bce_with_logits
@@ -303,6 +340,12 @@ class BCEWithLogitsLoss(Loss):
 
     def check_target(self, target: npt.NDArray[Any], output_shape: Sequence[int]) -> None:
         _check_values("BCEWithLogitsLoss", target, output_shape, "fiub")
+        given, shape = self.settings.pos_weight, tuple(output_shape)
+        if isinstance(given, tuple) and (len(shape) < 2 or shape[1] != len(given)):
+            raise ValueError(
+                f"BCEWithLogitsLoss has a pos_weight for each of {len(given)} classes, the model "
+                f"gives {shape}, with classes in dimension 1; the two must agree"
+            )
         wrong = (target < 0) | (target > 1)
         if wrong.any():
             place = tuple(int(i) for i in np.argwhere(wrong)[0])

@@ -133,6 +133,25 @@ def binary_accuracy(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return right.sum(dtype=torch.float32), count
 
 
+def _mean_over_elements(name: str, of: Callable[[Tensor], Tensor]) -> MetricFunction:
+    """The function that averages something of output - target over all elements."""
+
+    def sums(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        _check_shape(name, target.shape, output.shape)
+        total = of(output.float() - target.float()).sum()
+        return total, torch.full((), output.numel(), dtype=torch.float32, device=output.device)
+
+    return sums
+
+
+#: Metrics that compare element by element, by name.
+_ELEMENTWISE: dict[str, MetricFunction] = {
+    "binary_accuracy": binary_accuracy,
+    "mae": _mean_over_elements("mae", torch.abs),
+    "mse": _mean_over_elements("mse", torch.square),
+}
+
+
 def from_callable(name: str, function: Callable[[Tensor, Tensor], Any]) -> Metric:
     """A metric from what a user's function gives: a mean, a value per sample, or (sum, count).
 
@@ -167,8 +186,8 @@ def resolve_metrics(
     """The metrics of a task, beside the loss itself.
 
     Args:
-        wanted: Names ("accuracy", "top5", any number, "binary_accuracy"), `Metric` objects, or
-            functions (output, target) -> mean, value per sample, or (sum, count).
+        wanted: Names ("accuracy", "top5", any number, "binary_accuracy", "mae", "mse"), `Metric`
+            objects, or functions (output, target) -> mean, value per sample, or (sum, count).
         loss: A classification loss brings "accuracy" by itself, and its ignored class.
 
     Raises:
@@ -209,15 +228,16 @@ _IGNORED = -100
 
 
 def _by_name(name: str, loss: _Settings) -> Metric:
-    if name == "binary_accuracy":
-        return Metric(name, binary_accuracy)
+    if name in _ELEMENTWISE:
+        return Metric(name, _ELEMENTWISE[name])
     match = re.fullmatch(r"top([1-9]\d*)(_accuracy)?", name)
     if match is None and name != "accuracy":
-        guess = nearest(name, ("accuracy", "top5", "binary_accuracy"))
+        guess = nearest(name, ("accuracy", "top5", *_ELEMENTWISE))
         hint = f"did you mean {guess!r}? " if guess else ""
         raise ValueError(
             f"metric {name!r} is unknown; {hint}it takes 'accuracy', 'topN' for any N such as "
-            "'top5', 'binary_accuracy', or a function (output, target) -> mean"
+            "'top5', 'binary_accuracy', 'mae', 'mse', or a function (output, target) -> mean; "
+            "rn.Score is for values of a whole data set, such as F1 or R2"
         )
     if not loss.is_classification and loss.knows_targets:
         raise ValueError(

@@ -63,7 +63,7 @@ EXAMPLES = [
     ),
     COSINE.then(rn.ConstantLR(base_lr=0.01), at=30, unit="epoch"),
     rn.CrossEntropyLoss(label_smoothing=0.1, class_weights=(1.0, 2.0), ignore_index=255),
-    rn.BCEWithLogitsLoss(),
+    rn.BCEWithLogitsLoss(pos_weight=[2.0, 0.5]),
     rn.MSELoss(),
     rn.InitRule("normal", std=0.1),
     rn.InitRule("kaiming_uniform", fan="fan_avg", gain=0.5),
