@@ -141,9 +141,16 @@ class Standing(Told):
         return self.position.epoch
 
     def gradients(self) -> dict[str, Tensor]:
-        """Views of region G by parameter name: gradients of the last step, still scaled."""
+        """The last step's gradients by parameter name: copies, float32, before clipping.
+
+        They are those of the mean loss over the step's window, the sum of its losses divided by the
+        sum of their weights, as ``loss.backward()`` leaves them in ``.grad``: region G, which the
+        backward fills from ``loss_scale / nominal``, times ``nominal / (weight * loss_scale)``.
+        Zeros before the first step, and after one in which nothing counted.
+        """
         built = self.require()
-        return {s.name: built.memory.view("G", s.name) for s in built.plan.parameters}
+        unscale = built.updater.scalars.view("unscale")[0]
+        return {s.name: built.memory.view("G", s.name) * unscale for s in built.plan.parameters}
 
     @not_inside(*LOOKING)
     def state_hash(self) -> str:
