@@ -90,6 +90,26 @@ def test_workers_that_stay_serve_one_reader_at_a_time():
     assert rows._iterator is workers  # training has kept them
 
 
+def test_a_reader_at_the_side_keeps_its_workers_too():
+    rows = DataLoader(TensorDataset(X, Y), batch_size=2, num_workers=1, persistent_workers=True)
+    loader, other = TorchLoader(rows, seed=1), TorchLoader(rows, seed=1)
+    with loader.stream() as stream, other.stream() as aside:
+        next(stream)
+        seen = []
+        for epoch in range(3):
+            aside.rewind(epoch)
+            assert sum(len(batch) for batch in aside) == 10
+            seen.append(aside.apart._iterator._workers[0].pid)
+        assert len(set(seen)) == 1
+        assert sum(len(batch) for batch in stream) == 8
+        aside.rewind(3)  # the first one has ended: still its own
+        assert aside.apart._iterator._workers[0].pid == seen[-1]
+        assert rows._iterator._workers[0].pid not in seen
+        worker = aside.apart._iterator._workers[0]
+    worker.join(timeout=10)
+    assert worker.exitcode is not None and aside.apart is None
+
+
 class Mixed(torch.utils.data.Sampler):
     """Has a generator, by a name of its own."""
 

@@ -168,20 +168,23 @@ class TorchLoader:
         """An epoch's batches for one stream, and the generators they are to be read under.
 
         With ``persistent_workers`` a DataLoader has one iterator, which every ``iter`` starts anew:
-        a second reader would move the first one's place. While that reads, others get workers of
-        their own. Their first epoch draws once more than later ones do, and is therefore begun
-        twice.
+        a second reader would move the first one's place. Who comes while that reads gets workers
+        of its own, for all its epochs. Their first epoch draws once more than later ones do, and is
+        therefore begun twice.
         """
         loader: Any = self.loader
         own = generators_of(loader)
         if loader.persistent_workers:
             known = _readers.get(loader)
             first = None if known is None else known()
-            if first is None or first is reader or not first.is_reading:
+            is_taken = first is not None and first is not reader and first.is_reading
+            if is_taken and reader.apart is None:
+                reader.apart = copy.copy(loader)
+                reader.apart._iterator = None
+            if reader.apart is None:
                 _readers[loader] = weakref.ref(reader)
             else:
-                loader = copy.copy(loader)
-                loader._iterator = None
+                loader = reader.apart
             if loader._iterator is None:
                 with Generators.seeded(key, own), torch.device("cpu"):
                     iter(loader)
@@ -212,6 +215,11 @@ class TorchStream:
 
     torch's, NumPy's and Python's global generators, and those that the DataLoader was given, are
     lent to it with states keyed by (seed, epoch), and given back after every batch.
+
+    Attributes:
+        position: The batch that comes next.
+        judge: Looks at every batch.
+        apart: A copy of the DataLoader, with workers that this stream keeps for itself.
     """
 
     def __init__(self, owner: TorchLoader, seed: int, form: dict[str, Any]) -> None:
@@ -219,6 +227,7 @@ class TorchStream:
         self._iterator: Iterator[Any] | None = None
         self.position = Position()
         self.judge: Judge | None = None
+        self.apart: Any = None
         self._end = self._next_id = 0
 
     def rewind(self, epoch: int, start_step: int = 0, steps: int | None = None) -> Self:
@@ -271,7 +280,7 @@ class TorchStream:
         return self._iterator is not None and self.position.step < self._end
 
     def close(self) -> None:
-        self._iterator = None
+        self._iterator = self.apart = None
         self._end = self.position.step
 
     def __iter__(self) -> Self:
