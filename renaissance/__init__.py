@@ -26,6 +26,7 @@ from renaissance.data.color import GaussianBlur as GaussianBlur
 from renaissance.data.color import RandomAutocontrast as RandomAutocontrast
 from renaissance.data.color import RandomGrayscale as RandomGrayscale
 from renaissance.data.dataset import Dataset as Dataset
+from renaissance.data.dataset import Subset as Subset
 from renaissance.data.dataset import split as split
 from renaissance.data.erasing import Cutout as Cutout
 from renaissance.data.erasing import Normalize as Normalize

@@ -18,6 +18,7 @@ from renaissance.logs import LazyLogs as LazyLogs
 from renaissance.logs import Logs
 from renaissance.monitor import Monitor
 from renaissance.saver import checked_name, remove_checkpoint, step_name, write_pointer
+from renaissance.wording import telling_names
 
 logger = logging.getLogger("renaissance")
 
@@ -42,6 +43,11 @@ class EarlyStopping(Callback):
 
     phase = Phase.DECISIONS
 
+    @telling_names(
+        restore_best_weights="write restore_best=True",
+        verbose="fit says why it ended, unless fit(verbose=0)",
+        check_on_train_epoch_end="it looks after each epoch that has the value",
+    )
     def __init__(
         self,
         monitor: str = "val_loss",
@@ -200,6 +206,16 @@ class ModelCheckpoint(Callback):
 
     phase = Phase.CHECKPOINTS
 
+    @telling_names(
+        save_best_only="it saves the best and nothing else; fit(checkpoint=...) saves the rest",
+        save_weights_only="it saves all; task.load(folder, weights_only=True) takes the weights",
+        save_freq='write fit(checkpoint=500), in steps, or fit(checkpoint="10min")',
+        every_n_epochs='each epoch is saved by fit(checkpoint="epoch")',
+        save_top_k="write keep",
+        filepath="write folder, for checkpoints are folders of their own there",
+        dirpath="write folder",
+        verbose="it is silent; what it saved is in its attribute saved",
+    )
     def __init__(
         self,
         monitor: str = "val_loss",

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 from renaissance.hooks import Callback, Phase
 from renaissance.logs import Logs
+from renaissance.wording import telling_names
 
 
 class FileLogger(Callback):
@@ -33,6 +34,13 @@ class FileLogger(Callback):
     main_only = True
     usual_name = ""
 
+    @telling_names(
+        filename="write path",
+        log_dir="write path",
+        save_dir="write path",
+        append="files are appended to, never replaced",
+        update_freq="fit(log_every=50) says after how many steps",
+    )
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = None if path is None else pathlib.Path(path)
 
@@ -206,6 +214,7 @@ class TensorBoard(FileLogger):
 
     usual_name = "tensorboard"
 
+    @telling_names(log_dir="write path", update_freq="fit(log_every=50) says after how many steps")
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         super().__init__(path)
         try:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 import pydantic
+
+F = TypeVar("F", bound=Callable[..., None])
 
 #: Names that users of other frameworks try first, and ours.
 FOREIGN_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -61,6 +65,31 @@ def unknown_name(owner: str, name: str, allowed: Iterable[str]) -> str:
     guess = nearest(name, allowed)
     hint = f"; did you mean {guess!r}?" if guess else "."
     return f"{owner} has no setting {name!r}{hint} Allowed: {', '.join(allowed) or 'none'}"
+
+
+def telling_names(**ways: str) -> Callable[[F], F]:
+    """Decorates ``__init__``: an argument that it lacks is a TypeError with what to write.
+
+    Args:
+        **ways: By names that users of other frameworks try, what it is here.
+    """
+
+    def decorated(init: F) -> F:
+        known = list(inspect.signature(init).parameters)[1:]
+
+        @functools.wraps(init)
+        def checked(self: object, *arguments: Any, **settings: Any) -> None:
+            for name in settings:
+                if name not in known:
+                    text = unknown_name(type(self).__name__, name, known)
+                    if name in ways:
+                        text = f"{type(self).__name__} has no setting {name!r}: {ways[name]}"
+                    raise TypeError(text)
+            init(self, *arguments, **settings)
+
+        return cast("F", checked)
+
+    return decorated
 
 
 def immutable(owner: object, name: str, value: object) -> AttributeError:

@@ -69,6 +69,7 @@ PUBLIC = [
     "SGD",
     "Score",
     "StepLR",
+    "Subset",
     "Task",
     "TensorBoard",
     "TerminateOnNaN",

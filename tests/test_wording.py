@@ -1,5 +1,8 @@
 """Nearest names, those of other frameworks first."""
 
+import inspect
+import pathlib
+
 import pytest
 
 import renaissance as rn
@@ -50,3 +53,36 @@ def test_foreign_names_are_used_only_where_they_are_allowed():
         assert candidates and name not in candidates
         assert nearest(name, candidates) == candidates[0]
     assert nearest("learning_rate", ["max_lr"]) == "max_lr"
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            lambda: rn.EarlyStopping(patience=2, restore_best_weights=True),
+            "EarlyStopping has no setting 'restore_best_weights': write restore_best=True",
+        ),
+        (
+            lambda: rn.EarlyStopping(patience=2, minimum_delta=1),
+            "no setting 'minimum_delta'; did you mean 'min_delta'",
+        ),
+        (lambda: rn.EarlyStopping(), "missing 1 required keyword-only argument: 'patience'"),
+        (lambda: rn.ModelCheckpoint(save_best_only=True), "it saves the best and nothing else"),
+        (lambda: rn.ModelCheckpoint(save_top_k=3), "no setting 'save_top_k': write keep"),
+        (
+            lambda: rn.CSVLogger(append=True),
+            "CSVLogger has no setting 'append': files are appended",
+        ),
+        (lambda: rn.JSONLogger(filename="x"), "no setting 'filename': write path"),
+        (lambda: rn.CSVLogger(separator=";"), r"no setting 'separator'\. Allowed: path"),
+    ],
+)
+def test_names_of_other_frameworks_are_told_ours(make, text):
+    with pytest.raises(TypeError, match=text):
+        make()
+
+
+def test_signatures_stay_what_they_are():
+    assert list(inspect.signature(rn.EarlyStopping).parameters)[:2] == ["monitor", "patience"]
+    assert rn.EarlyStopping("loss", patience=2).monitor == "loss"
+    assert rn.CSVLogger("a.csv").path == pathlib.Path("a.csv")

@@ -128,10 +128,23 @@ class ArrayDataset:
 
 
 class Subset:
-    """Chosen samples of a data set, in the order given, as a data set."""
+    """Chosen samples of a data set, in the order given, as a data set.
 
-    def __init__(self, dataset: Any, indices: npt.NDArray[np.int64]) -> None:
-        self.dataset, self.indices = dataset, indices
+    Args:
+        dataset: Any data set.
+        indices: Whole numbers from 0 to len(dataset) - 1, one at least: a fold, a class, a part.
+
+    Raises:
+        TypeError: Indices are no whole numbers.
+        ValueError: There are none, or one is outside.
+
+    Example:
+        >>> for rest, part in sklearn.model_selection.KFold(5).split(range(len(dataset))):
+        ...     train = Loader(Subset(dataset, rest), batch_size=64, shuffle=True)
+    """
+
+    def __init__(self, dataset: Any, indices: Any) -> None:
+        self.dataset, self.indices = dataset, _checked(indices, len(dataset))
         self.num_classes = getattr(dataset, "num_classes", None)
         self.ignore_index = ignored_by(dataset)
         self.classes = getattr(dataset, "classes", None)
@@ -169,6 +182,32 @@ class Subset:
     def identity(self) -> dict[str, Any]:
         whole = optional(self.dataset, "identity")
         return {"type": "subset", "of": whole, "indices": array_digest(self.indices)}
+
+
+def _checked(indices: Any, count: int) -> npt.NDArray[np.int64]:
+    """Indices into a data set of so many samples."""
+    found = as_numpy(indices if hasattr(indices, "dtype") else list(indices), "indices")
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise TypeError(
+            f"Subset: indices of type {found.dtype} and shape {found.shape} are not allowed; it "
+            "takes whole numbers, (n,); of a mask np.flatnonzero(mask)"
+        )
+    if found.size == 0:
+        raise ValueError("Subset: there are no indices; it takes at least 1")
+    if found.min() < 0 or found.max() >= count:
+        raise ValueError(
+            f"Subset: indices from {found.min()} to {found.max()} are not allowed; the data set "
+            f"has {count} samples, 0 to {count - 1}"
+        )
+    return found.astype(np.int64)
+
+
+def own_subset(dataset: Any) -> Any:
+    """torch's Subset of a data set with `read`, which it would index, as a `Subset` of ours."""
+    is_torchs = type(dataset) is torch.utils.data.Subset
+    if is_torchs and callable(getattr(dataset.dataset, "read", None)):
+        return Subset(dataset.dataset, dataset.indices)
+    return dataset
 
 
 def split(dataset: Any, fraction: float, *, seed: int = 0) -> tuple[Subset, Subset]:

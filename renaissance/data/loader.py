@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from renaissance.data.batch import Batch
-from renaissance.data.dataset import IGNORED, ArrayDataset, len_of, logger, optional
+from renaissance.data.dataset import IGNORED, ArrayDataset, len_of, logger, optional, own_subset
 from renaissance.data.ledger import Ledger, per_image
 from renaissance.data.mix import Mix, plan_mix
 from renaissance.data.options import check_settings
@@ -76,7 +76,7 @@ class Loader:
 
     def __init__(self, dataset: Any, **settings: Any) -> None:
         s = self.settings = check_settings(settings)
-        self.dataset = dataset
+        self.dataset = dataset = own_subset(dataset)
         if len_of(dataset) and s.drop_last and s.batch_size > len(dataset):
             raise ValueError(
                 f"drop_last=True with batch_size = {s.batch_size} leaves nothing of "

@@ -1,0 +1,60 @@
+"""Chosen samples of a data set: folds."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.model_selection import StratifiedKFold
+
+import renaissance as rn
+from renaissance.data.dataset import ArrayDataset
+from renaissance.datasets import Digits
+
+WHOLE = Digits(split="test")
+PIXELS = [rn.Normalize(mean=[0.3], std=[0.38])]
+
+
+def test_folds_hold_each_sample_once():
+    targets = WHOLE.as_arrays()[1]
+    seen = []
+    for rest, part in StratifiedKFold(4).split(targets, targets):
+        train = rn.Loader(rn.Subset(WHOLE, rest), batch_size=32, transforms=PIXELS)
+        test = rn.Loader(rn.Subset(WHOLE, part), batch_size=1000, transforms=PIXELS)
+        assert train.num_samples + test.num_samples == len(WHOLE) and test.num_classes == 10
+        batch = test.batch_at(0, 0)
+        assert (batch.y == targets[part]).all()
+        seen += part.tolist()
+    assert sorted(seen) == list(range(len(WHOLE)))
+
+
+@pytest.mark.parametrize("kind", [list, np.asarray, torch.as_tensor, tuple])
+def test_indices_of_any_kind(kind):
+    part = rn.Subset(WHOLE, kind([5, 3, 5]))
+    assert len(part) == 3 and part.indices.tolist() == [5, 3, 5]
+    assert (part.read(1)[0] == WHOLE.read(3)[0]).all()
+    assert rn.Subset(WHOLE, range(2, 6)).indices.tolist() == [2, 3, 4, 5]
+
+
+def test_torchs_subset_of_a_data_set_of_ours():
+    given = rn.Loader(torch.utils.data.Subset(WHOLE, [4, 1]), batch_size=2, transforms=PIXELS)
+    own = rn.Loader(rn.Subset(WHOLE, [4, 1]), batch_size=2, transforms=PIXELS)
+    assert (given.batch_at(0, 0).x == own.batch_at(0, 0).x).all()
+    assert given.identity() == own.identity() and given.num_classes == 10
+    rows = torch.utils.data.TensorDataset(torch.arange(6.0)[:, None], torch.arange(6))
+    part = rn.Loader(torch.utils.data.Subset(rows, [4, 1]), batch_size=2)
+    assert part.batch_at(0, 0).y.tolist() == [4, 1]
+
+
+@pytest.mark.parametrize(
+    ("indices", "error", "text"),
+    [
+        ([], ValueError, "no indices; it takes at least 1"),
+        ([0, 4], ValueError, "from 0 to 4 are not allowed; the data set has 4 samples, 0 to 3"),
+        ([-1], ValueError, "from -1 to -1"),
+        ([0.0, 1.0], TypeError, r"type float64 and shape \(2,\) .* whole numbers"),
+        ([True, False, True, True], TypeError, r"of a mask np.flatnonzero\(mask\)"),
+        (np.zeros((2, 2), int), TypeError, r"shape \(2, 2\)"),
+    ],
+)
+def test_wrong_indices(indices, error, text):
+    with pytest.raises(error, match=text):
+        rn.Subset(ArrayDataset(np.zeros((4, 2), np.float32)), indices)
