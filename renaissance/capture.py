@@ -30,6 +30,7 @@ from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
 from renaissance.inputs import SLOTS, STREAMS, InputSlots, LateNumber, RateFeed, Staged
 from renaissance.memory import Memory
+from renaissance.nn.ahead import compiled_ahead
 from renaissance.passes import Passes
 from renaissance.residence import Place, Residence
 from renaissance.step import StepExecutor
@@ -42,7 +43,7 @@ OTHER_DATA = (
     "task.data(...) and compile again"
 )
 
-WARM_UPS = 3  # passes before a capture: cuDNN and cuBLAS choose, Triton compiles
+WARM_UPS = 3  # passes before a capture: cuDNN and cuBLAS choose, inductor compiles
 
 
 class Variant(NamedTuple):
@@ -207,6 +208,9 @@ class CapturedExecutor(StepExecutor):
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # inductor's own remarks are no concern of the user's
+            if self.passes.forward is not None:
+                with compiled_ahead():
+                    warm()
             for _ in range(WARM_UPS):
                 warm()
             if buffers is not None:

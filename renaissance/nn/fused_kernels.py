@@ -22,6 +22,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from renaissance.nn.ahead import Kernel
+
 #: Forms of the addend: none, a tensor, a tensor with a batch-norm of its own.
 PLAIN, SHORTCUT, SECOND = 0, 1, 2
 #: How backward knows where the ReLU let pass: no ReLU, from the input, from kept bits, or from the
@@ -32,10 +34,11 @@ OPEN, AGAIN, BITS, POOLED = 0, 1, 2, 3
 _SIZES = ["M", "H", "W", "OH", "OW", "parts", "tiles", "channel_blocks"]
 
 
-def kernel(function: Any) -> Any:
+def kernel(function: Any) -> Kernel:
     """Compile a function with Triton; sizes that change from batch to batch are not baked in."""
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    return triton.jit(function, do_not_specialize=[name for name in _SIZES if name in names])
+    sizes = [name for name in _SIZES if name in names]
+    return Kernel(triton.jit(function, do_not_specialize=sizes), sizes)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

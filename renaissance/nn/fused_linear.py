@@ -23,6 +23,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from renaissance.nn.ahead import Kernel
+
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
@@ -40,6 +42,7 @@ FORWARD = Tiles(64, 32, 64, stages=4)
 BACKWARD = Tiles(64, 64, 128, stages=2)
 
 
+@Kernel
 @triton.jit  # type: ignore[untyped-decorator]
 def _forward(
     x, w, b, y, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
@@ -81,6 +84,7 @@ def _put(into, found, inside, partial, lands: tl.constexpr, is_sum: tl.constexpr
         tl.store(partial, tl.sum(tl.where(inside, found * found, 0.0)))
 
 
+@Kernel
 @triton.jit  # type: ignore[untyped-decorator]
 def _backward(
     g, x, w, gx, gw, gb, partials, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
