@@ -13,6 +13,7 @@ ROWS = [
     [
         "settings wording",
         "broadcasts",
+        "outputs",
         "direction",
         "busy",
         "devices",
