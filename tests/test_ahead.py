@@ -17,6 +17,7 @@ class Function:
 
     def __init__(self, fails=False):
         self.launched, self.compiled, self.threads, self.fails = [], [], set(), fails
+        self.loaded = 0
 
     def __getitem__(self, grid):
         return lambda *arguments, **constants: self.launched.append((grid, arguments, constants))
@@ -26,6 +27,11 @@ class Function:
             raise RuntimeError("out of registers")
         self.threads.add(threading.current_thread().name)
         self.compiled.append((arguments[2:], constants))
+        return self
+
+    @property
+    def run(self):
+        self.loaded += 1
 
 
 @pytest.fixture
@@ -51,7 +57,7 @@ def test_inside_each_kernel_is_compiled_once_and_none_is_launched(function):
         kernel[(3,)](X, Y, 5, 8, RELU=False)
         kernel[(3,)](X.half(), Y, 5, 8, RELU=True)
         kernel[(3,)](X[1:], Y, 5, 8, RELU=True)  # not at a multiple of 16 bytes
-    assert not function.launched and len(function.compiled) == 6
+    assert not function.launched and len(function.compiled) == function.loaded == 6
     assert all(name.startswith("rn-compile") for name in function.threads)
     kernel[(3,)](X, Y, 5, 8, RELU=True)
     assert len(function.launched) == 1

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+import torch.utils._pytree
 
+from renaissance.data.batch import to_device
 from renaissance.inputs import LateNumber, RateFeed, copied_in_time
 
 
@@ -125,3 +127,20 @@ def test_a_late_number_is_that_of_the_last_copy_that_has_run():
     assert late.look() == 0 and marks.made == 2  # nothing new, and nothing more is queued
     marks.has_run = True
     assert late.look() == 1
+
+
+@pytest.mark.parametrize("shape", ["alone", "none", "tuple", "dict", "nested"])
+def test_every_form_of_a_batch_reaches_the_device(shape):
+    one = torch.ones(3)
+    forms = {
+        "alone": one, "none": None, "tuple": (one, one), "dict": {"a": one, "b": None},
+        "nested": [{"a": (one, None)}],
+    }  # fmt: skip
+    given = forms[shape]
+    moved = to_device(given, torch.device("meta"))
+    leaves, form = torch.utils._pytree.tree_flatten(given)
+    there, found = torch.utils._pytree.tree_flatten(moved)
+    assert form == found
+    assert [x if x is None else x.device.type for x in there] == [
+        x if x is None else "meta" for x in leaves
+    ]

@@ -86,7 +86,9 @@ def own(batch: Batch) -> Batch:
 
 
 def to_device(x: Any, device: torch.device) -> Any:
-    """A tensor, or a container of tensors, on the device."""
+    """A tensor, or a container of tensors, on the device; None, of data without targets, as it is."""
+    if x is None:
+        return None
     if isinstance(x, Mapping):
         return {key: to_device(value, device) for key, value in x.items()}
     if isinstance(x, (tuple, list)):

@@ -113,6 +113,17 @@ def test_fields_and_several_outputs(capture):
 
 
 @pytest.mark.parametrize("capture", ["auto", "off"])
+def test_data_without_targets_is_predicted(capture):
+    task = made(Encoder(), capture)
+    from_array = task.predict(X[:100])
+    unlabelled = rn.Loader.from_arrays(X[:100], batch_size=64)
+    labelled = rn.Loader.from_arrays(X[:100], Y[:100], batch_size=64)
+    assert from_array.shape == (100, 3)
+    np.testing.assert_allclose(task.predict(unlabelled), from_array, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(task.predict(labelled), task.predict(unlabelled))
+
+
+@pytest.mark.parametrize("capture", ["auto", "off"])
 def test_weights_written_through_data_stay_written(capture):
     torch.manual_seed(0)
     task = made(Encoder(), capture, precision="bf16-mixed").optimizer(rn.SGD(lr=0.0))
