@@ -159,7 +159,6 @@ class FitLoop:
         count = self.executor.step(batches, micro_batches)
         if self._is_first_step:
             self.task.require().check_home()
-            self._is_first_step = False
         position.step += 1
         position.attempted += 1
         self.progress.step(count)
@@ -182,6 +181,9 @@ class FitLoop:
             self.callbacks.on_train_batch_end(position.step - 1, logs)
             if is_logged:
                 self._log(logs)
+        if self._hears_steps and (is_logged or self._is_first_step):
+            self.task.require().check_home()  # an update would hide what a hook has written
+        self._is_first_step = False
         unit = options.validation_unit
         if unit == "step" and position.attempted % options.validation_freq == 0:
             self.task.open_epoch = self._validate()

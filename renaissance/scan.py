@@ -163,7 +163,7 @@ def scan(
     layers whose random numbers follow from their path, the same at every call.
     """
     parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
-    versions = {n: p._version for n, p in module.named_parameters()}
+    before = _prints(module)
     devices = [p.device for p in parameters.values() if p.is_cuda][:1]
     with (
         torch.random.fork_rng(devices=devices),
@@ -181,9 +181,19 @@ def scan(
     del output, loss
     lasting = [tensor for stranger in strangers if (tensor := stranger()) is not None]
     repeated = tuple(name for name, count in calls.items() if count > 1)
-    written = tuple(n for n, p in module.named_parameters() if p._version != versions.get(n))
+    written = tuple(n for n, found in _prints(module).items() if found != before.get(n))
     shapes = tuple(tuple(tensor.shape) for tensor in lasting)
     return Scan(tuple(watch.findings), unused, shape, repeated, written, shapes)
+
+
+def _prints(module: nn.Module) -> dict[str, tuple[int, int]]:
+    """Version, and sum of the bits, of each parameter: a write through ``.data`` has no version."""
+    words, found = {1: torch.uint8, 2: torch.int16}, {}
+    for name, parameter in module.named_parameters():
+        flat = parameter.detach().contiguous().reshape(-1)
+        total = flat.view(words.get(flat.element_size(), torch.int32)).sum()
+        found[name] = (parameter._version, int(total))
+    return found
 
 
 _WAYS_OUT = (

@@ -155,21 +155,22 @@ def test_weights_that_are_lent_and_taken_back_keep_all_digits():
 class Limited(nn.Module):
     """Writes its weights in forward."""
 
-    def __init__(self):
+    def __init__(self, through_data):
         super().__init__()
-        self.layer = nn.Linear(6, 3)
+        self.layer, self.through_data = nn.Linear(6, 3), through_data
 
     def forward(self, x):
-        with torch.no_grad():
-            self.layer.weight.clamp_(-0.01, 0.01)
+        weight = self.layer.weight.data if self.through_data else self.layer.weight.detach()
+        weight.clamp_(-0.01, 0.01)
         return self.layer(x)
 
 
-def test_a_forward_that_writes_weights_is_refused_where_that_would_be_lost():
-    with compiled(module=Limited()) as task:
+@pytest.mark.parametrize("through_data", [False, True])
+def test_a_forward_that_writes_weights_is_refused_where_that_would_be_lost(through_data):
+    with compiled(module=Limited(through_data)) as task:
         task.fit(epochs=1, verbose=0)
     with pytest.raises(RuntimeError, match="layer.weight: changed in place by the .* '32-true'"):
-        compiled("bf16-mixed", module=Limited())
+        compiled("bf16-mixed", module=Limited(through_data))
 
 
 def test_a_callback_may_write_weights_between_epochs():
@@ -179,14 +180,19 @@ def test_a_callback_may_write_weights_between_epochs():
 
     class Each(rn.Callback):
         def on_train_batch_end(self, batch, logs):
-            nn.init.ones_(self.task.model[3].weight)
+            if batch < self.until:
+                self.task.model[3].weight.data.fill_(1.0)
 
     with compiled("bf16-mixed") as task:
         task.optimizer(rn.SGD(lr=0.0)).compile(report="none")
         task.fit(epochs=2, verbose=0, callbacks=[Zero()])
         assert not task.state_dict()["3.weight"].any()
-        with pytest.raises(RuntimeError, match="3.weight: changed in place during training"):
-            task.fit(epochs=3, verbose=0, callbacks=[Each()])
+    for until in (99, 1):  # at every step, or only at the first
+        with compiled("bf16-mixed") as task:
+            Each.until = until
+            with pytest.raises(RuntimeError, match="3.weight: changed in place during training"):
+                task.fit(epochs=1, verbose=0, callbacks=[Each()])
+            assert task.attempted_steps == 1
 
 
 class Follower(nn.Module):
