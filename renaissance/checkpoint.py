@@ -332,6 +332,13 @@ def _check_regular(place: Path, name: str) -> None:
 
 def read_manifest(place: Path) -> tuple[dict[str, FileDigest], int]:
     """Digests by file name, and the serial number; the manifest's own digest is checked."""
+    try:
+        return _read_manifest(place)
+    except OSError as error:  # no right to read it, a bad disk, or removed just now
+        _refuse(place, MANIFEST, f"cannot be read ({error.strerror})")
+
+
+def _read_manifest(place: Path) -> tuple[dict[str, FileDigest], int]:
     _check_regular(place, MANIFEST)
     if (place / MANIFEST).stat().st_size > SMALL_FILE_BYTES:
         _refuse(place, MANIFEST, "is far too large for a manifest")

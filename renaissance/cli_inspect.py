@@ -24,7 +24,7 @@ from renaissance.report import compare as compare_runs
 from renaissance.report import plot_compare, read_metrics
 from renaissance.runfolder import CONFIG, RunFolder
 from renaissance.schema import json_schema
-from renaissance.templates import DIGITS
+from renaissance.templates import digits
 
 
 @click.command(context_settings=PASS_OVERRIDES)
@@ -190,7 +190,7 @@ def new(name: str, force: bool) -> None:
     if place.exists() and not force:
         raise click.UsageError(f"{place} is there already; --force replaces it")
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(DIGITS.format(name=place.stem), encoding="utf-8")
+    place.write_text(digits(place.stem), encoding="utf-8")
     click.echo(f"{place} is written; now: renaissance train {place}")
 
 

@@ -183,7 +183,13 @@ class PictureFiles:
 @takes_run
 @click.argument("files", nargs=-1, metavar="[FILES...]")
 @click.option("--data", "part", type=click.Choice(["valid", "train"]), help="The run's own data.")
-@click.option("--top", type=int, default=1, show_default=True, help="Classes for each picture.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Classes for each picture.",
+)
 @click.option("--weights", type=click.Choice(["raw", "ema"]), help="By default EMA if there is.")
 @click.option("--output", metavar="FILE.npy", help="Write the raw outputs as an array too.")
 def predict(  # noqa: PLR0913 - one parameter for each option
@@ -265,7 +271,7 @@ def best(
     wide = outputs.astype(np.float64)
     shares = np.exp(wide - wide.max())
     shares /= shares.sum()
-    order = np.argsort(-wide, kind="stable")[: max(1, top)]
+    order = np.argsort(-wide, kind="stable")[:top]
     return [(str(k) if classes is None else classes[k], float(shares[k])) for k in order]
 
 

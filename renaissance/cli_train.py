@@ -17,6 +17,7 @@ from renaissance.cli_arguments import (
 )
 from renaissance.config import Experiment
 from renaissance.hooks import Callback
+from renaissance.identity import IDENTITY
 from renaissance.interrupts import Interrupted
 from renaissance.jsontext import dump_json
 from renaissance.lrfinder import sweep
@@ -40,8 +41,8 @@ from renaissance.yamltree import ConfigError
 @click.option(
     "--allow",
     multiple=True,
-    metavar="NAME",
-    help="A difference that a resume accepts: seed, data, recipe, plan, environment.",
+    type=click.Choice(list(IDENTITY)),
+    help="A difference that a resume accepts.",
 )
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard files too.")
 @click.option("--kill-at", type=int, hidden=True)

@@ -80,7 +80,10 @@ def _number_as(cls: type[Ema] | type[Clip], name: str) -> pydantic.BeforeValidat
 
     def convert(given: Any) -> Any:
         is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
-        return cls(**{name: given}) if is_number else given
+        try:
+            return cls(**{name: given}) if is_number else given
+        except TypeError as error:  # pydantic takes a ValueError as an answer only
+            raise ValueError(str(error)) from None
 
     return pydantic.BeforeValidator(convert)
 

@@ -1,5 +1,16 @@
 """Texts of experiments that ``renaissance new`` writes."""
 
+import json
+import re
+
+
+def digits(name: str) -> str:
+    """A small complete experiment of this name; quotes where YAML would read something else."""
+    is_plain = re.fullmatch(r"\w[\w.-]*", name) and not re.match(r"[\d.]", name)
+    is_word = is_plain and name.lower() not in ("null", "true", "false")
+    return DIGITS.format(name=name if is_word else json.dumps(name, ensure_ascii=False))
+
+
 #: A network on the handwritten digits that scikit-learn ships; ``{name}`` is filled in.
 DIGITS = """\
 # Handwritten digits, 8 x 8: about 97 % right after some seconds, on any computer.

@@ -481,3 +481,9 @@ class TestFuzz:
             experiment_of(apply_override(tree, f"{path}={word}", 1))
         except ConfigError as error:
             assert all(re.match(r"\S.*:\d+:\d+: \S", line) for line in str(error).splitlines())
+
+
+@pytest.mark.parametrize("setting", ["clip", "ema"])
+def test_a_number_beyond_all_numbers_is_refused_in_its_place(load, setting):
+    with pytest.raises(ConfigError, match=rf"x\.yaml:2:\d+: {setting}: 9+ is not allowed"):
+        load(f"{setting}: {'9' * 400}\n")

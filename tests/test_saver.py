@@ -303,3 +303,25 @@ def test_killed_before_every_operation(tmp_path):
     results = die("steps", tmp_path)
     assert [r["complaint"] for r in results if r["complaint"]] == []
     assert sum(r["survived"] for r in results) == 2 and len(results) > 40
+
+
+def test_a_manifest_that_cannot_be_read_is_passed_over(tmp_path, monkeypatch):
+    """A bad disk, a file of somebody else, one that another process has just removed."""
+    with Saver(tmp_path, keep=None) as saver:
+        for step in (1, 2):
+            saver.save(step, files(step), {"step": step})
+
+    def read_bytes(path, original=Path.read_bytes):
+        if path.parent.name == step_name(2):
+            raise PermissionError(13, "Permission denied")
+        return original(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    found, rejected = newest_intact(tmp_path)
+    assert found.state["step"] == 1
+    assert [(p.name, "MANIFEST.json: cannot be read (Perm" in why) for p, why in rejected] == [
+        (step_name(2), True)
+    ]
+    write_checkpoint(
+        tmp_path / step_name(3), files(3), {"step": 3}
+    )  # its neighbour is no hindrance
