@@ -86,7 +86,7 @@ def own(batch: Batch) -> Batch:
 
 
 def to_device(x: Any, device: torch.device) -> Any:
-    """A tensor, or a container of tensors, on the device; None, of data without targets, as it is."""
+    """A tensor, or a container of tensors, on the device; None, for no targets, as it is."""
     if x is None:
         return None
     if isinstance(x, Mapping):
