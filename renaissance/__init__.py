@@ -14,6 +14,7 @@ from renaissance.curves import (
     CosineAnnealingWithWarmRestartsLR as CosineAnnealingWithWarmRestartsLR,
 )
 from renaissance.curves import ExponentialLR as ExponentialLR
+from renaissance.curves import LambdaLR as LambdaLR
 from renaissance.curves import MultiStepLR as MultiStepLR
 from renaissance.curves import OneCycleLR as OneCycleLR
 from renaissance.curves import PolynomialLR as PolynomialLR

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Callable
+from numbers import Real
 from typing import ClassVar
 
 from renaissance.schedules import Schedule, Unit, WarmSchedule
@@ -271,3 +273,41 @@ class OneCycleLR(Schedule):
 
     def with_base_lr(self, lr: float) -> Schedule:
         return self.replace(max_lr=lr) if self.settings.max_lr is None else self
+
+
+@value
+class LambdaLR(WarmSchedule):
+    """``base_lr * factor(s)``: a curve of one's own, as torch's LambdaLR.
+
+    s is counted from 0 in `by`, warm-up included: ``by="epoch"`` gives the function the epoch. With
+    ``base_lr=1.0`` it says the learning rate itself. It must depend on s alone, so that a resumed
+    run finds the same rates; whether it still is the same function, only its name tells.
+
+    Example:
+        >>> LambdaLR(lambda epoch: 0.9**epoch, base_lr=0.1, by="epoch").simulate(4, 2)
+        [0.1, 0.1, 0.09000000000000001, 0.09000000000000001]
+    """
+
+    demanded: ClassVar[tuple[str, ...]] = ("base_lr", "factor", "by")
+
+    factor: Setting[Callable[[int], float] | None] = setting(
+        default=None, kw_only=False, doc="Function of the position in `by`, at least 0."
+    )
+    by: Setting[Unit | None] = setting(
+        default=None, doc="What the function is given: the 'step' or 'epoch'; has no default."
+    )
+
+    def _curve(self, step: int, warm: int, total: int, per_epoch: int) -> float:
+        place = step // self._unit_steps(per_epoch)
+        found = self.settings.factor(place)
+        if not isinstance(found, Real) or not 0 <= float(found) < math.inf:
+            raise ValueError(
+                f"{self!r}: the factor at {self.settings.by} {place} is {found!r}; it must be a "
+                "finite number, at least 0"
+            )
+        return float(self.settings.base_lr * float(found))
+
+    def __repr__(self) -> str:
+        factor = self.settings.factor
+        name = getattr(factor, "__name__", type(factor).__name__)
+        return super().__repr__().replace(repr(factor), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import Self
 
+from renaissance.busy import FIT, Busy
 from renaissance.data.foreign import as_loader
 from renaissance.data.loader import Loader
 from renaissance.ema import Clip, Ema
@@ -21,6 +23,8 @@ from renaissance.losses import Loss
 from renaissance.optim import Optimizer
 from renaissance.pretrained import Pretrained
 from renaissance.schedules import Schedule, resolve_lr
+
+logger = logging.getLogger("renaissance")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +79,15 @@ class Recipe:
 class Told:
     """The fluent side of a task: each call notes one thing in the recipe and chains.
 
-    What is told after compile takes effect at the next compile; until then fit refuses.
+    What is told after compile takes effect at the next compile; until then fit refuses. What is
+    told within fit waits, too, which is said.
+
+    Attributes:
+        busy: Which long calls are going on.
     """
 
     def __init__(self) -> None:
-        self._recipe, self._stale = Recipe(), False
+        self._recipe, self._stale, self.busy = Recipe(), False, Busy()
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in Told.__dict__ and callable(Told.__dict__[name]):
@@ -99,6 +107,12 @@ class Told:
         return self._recipe
 
     def _tell(self, **changes: Any) -> Self:
+        if FIT in self.busy:
+            logger.warning(
+                "task.%s inside fit waits for the next compile; for a learning rate that moves "
+                "there are schedules, for any curve rn.LambdaLR",
+                next(iter(changes)),
+            )
         self._recipe = dataclasses.replace(self._recipe, **changes)
         self._stale = True
         return self

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from renaissance import evaluation, snapshot
 from renaissance.build import Built
-from renaissance.busy import FIT, LOOKING, Busy, not_inside
+from renaissance.busy import FIT, LOOKING, not_inside
 from renaissance.carried import Carried
 from renaissance.frozen import Frozen
 from renaissance.history import History
@@ -36,7 +36,6 @@ class Standing(Told):
         best: The lowest validation loss and its epoch.
         frozen: What the last compile has frozen in the module.
         carried: What is left of the task as it was last closed.
-        busy: Which long calls are going on.
         noted: Further facts for run.json, by name.
     """
 
@@ -55,7 +54,6 @@ class Standing(Told):
         self.open_epoch: dict[str, float] = {}
         self.stop_training = False
         self.horizon: Horizon | None = None
-        self.busy = Busy()
         self.noted: dict[str, Any] = {}
         self._built: Built | None = None
         self.frozen = Frozen()

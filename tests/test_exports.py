@@ -39,6 +39,7 @@ PUBLIC = [
     "JSONLogger",
     "LARS",
     "LambdaCallback",
+    "LambdaLR",
     "Loader",
     "MSELoss",
     "MemoryPlan",

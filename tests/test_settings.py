@@ -88,7 +88,7 @@ EXAMPLES = [
 every = pytest.mark.parametrize("example", EXAMPLES, ids=lambda v: type(v).__name__)
 
 #: Descriptions that hold a function, which is no data.
-NOT_DATA = {CallableLoss}
+NOT_DATA = {CallableLoss, rn.LambdaLR}
 
 
 def concrete(cls):
