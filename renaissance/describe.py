@@ -102,6 +102,12 @@ def notes(task: Task, built: Built) -> list[str]:
             f"{', '.join(built.scan.repeated)} runs more than once in a forward and draws the same "
             "mask each time; give every place a Dropout of its own"
         )
+    taken = task.settings.loss.takes_itself if task.settings.loss else None
+    if built.scan is not None and taken is not None and built.scan.ending == taken:
+        found.append(
+            f"the model ends in {taken.lower()}, which {type(task.settings.loss).__name__} takes "
+            "itself, of raw scores: leave it out of the model, or it is taken twice"
+        )
     settings = task.settings.optimizer and task.settings.optimizer.settings
     if type(task.settings.optimizer).__name__ == "SGD" and getattr(settings, "weight_decay", 0) > 0:
         found.append("decoupled; a torch recipe's weight decay is .l2(x) here")

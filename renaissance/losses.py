@@ -35,6 +35,7 @@ class Loss(Value):
     #: Whether targets are classes, so that accuracy has a meaning.
     is_classification: ClassVar[bool] = False
     knows_targets: ClassVar[bool] = True  #: False: what targets are, only the user knows
+    takes_itself: ClassVar[str | None] = None  #: "Softmax", "Sigmoid": what a model must not end in
 
     def function(self, device: torch.device | str) -> LossFunction:
         """The loss on a device, with its constants there."""
@@ -97,6 +98,7 @@ class CrossEntropyLoss(Loss):
 
     type_name: ClassVar[str] = "cross_entropy"
     is_classification: ClassVar[bool] = True
+    takes_itself: ClassVar[str | None] = "Softmax"
 
     label_smoothing: Setting[float] = setting(
         default=0.0, ge=0, le=1, doc="Part of the target spread over all classes, from 0 to 1."
@@ -289,6 +291,7 @@ class BCEWithLogitsLoss(Loss):
     """
 
     type_name: ClassVar[str] = "bce_with_logits"
+    takes_itself: ClassVar[str | None] = "Sigmoid"
 
     pos_weight: Setting[float | ClassWeights] = setting(
         default=None,

@@ -134,6 +134,7 @@ class Scan:
         written: Parameters that the forward changes in place.
         strangers: Shapes of tensors that require gradients, outlive the pass, and are no parameters
             of the module.
+        ending: The operation that gave the output, such as "Softmax"; empty when not a tensor.
     """
 
     findings: tuple[Finding, ...]
@@ -142,6 +143,7 @@ class Scan:
     repeated: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
     strangers: tuple[tuple[int, ...], ...] = ()
+    ending: str = ""
 
     @property
     def random(self) -> tuple[Finding, ...]:
@@ -178,12 +180,14 @@ def scan(
             gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     unused = tuple(n for n, g in zip(parameters, gradients) if g is None)
     shape = tuple(output.shape) if isinstance(output, Tensor) else None
+    ending = type(output.grad_fn).__name__ if isinstance(output, Tensor) else ""
     del output, loss
     lasting = [tensor for stranger in strangers if (tensor := stranger()) is not None]
     repeated = tuple(name for name, count in calls.items() if count > 1)
     written = tuple(n for n, found in _prints(module).items() if found != before.get(n))
     shapes = tuple(tuple(tensor.shape) for tensor in lasting)
-    return Scan(tuple(watch.findings), unused, shape, repeated, written, shapes)
+    ending = ending.partition("Backward")[0]
+    return Scan(tuple(watch.findings), unused, shape, repeated, written, shapes, ending)
 
 
 def _prints(module: nn.Module) -> dict[str, tuple[int, int]]:

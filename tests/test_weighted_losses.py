@@ -96,3 +96,27 @@ def test_mean_errors_by_name():
     found = task.predict(x)
     assert logs["mae"] == pytest.approx(np.abs(found - x).mean(), rel=1e-6)
     assert logs["mse"] == pytest.approx(logs["loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "last", "is_told"),
+    [
+        (rn.CrossEntropyLoss(), torch.nn.Softmax(1), True),
+        (torch.nn.CrossEntropyLoss(), torch.nn.Softmax(1), True),
+        (rn.CrossEntropyLoss(), torch.nn.ReLU(), False),
+        (rn.CrossEntropyLoss(), torch.nn.Sigmoid(), False),
+        (torch.nn.NLLLoss(), torch.nn.LogSoftmax(1), False),
+        (rn.BCEWithLogitsLoss(), torch.nn.Sigmoid(), True),
+        (rn.MSELoss(), torch.nn.Sigmoid(), False),
+    ],
+)
+def test_a_softmax_or_sigmoid_too_many_is_told(loss, last, is_told, capsys):
+    x = np.random.default_rng(0).random((8, 3), dtype=np.float32)
+    is_of_classes = "CrossEntropy" in repr(loss) or "NLL" in repr(loss)
+    y = x.argmax(1) if is_of_classes else x
+    network = torch.nn.Sequential(torch.nn.Linear(3, 3), last)
+    task = rn.Task(network, seed=1, device="cpu").loss(loss).optimizer(rn.SGD(lr=0.1))
+    task.data(rn.Loader.from_arrays(x, y, batch_size=4)).compile()
+    name = type(last).__name__.lower()
+    told = f"the model ends in {name}, which" in capsys.readouterr().out
+    assert told == is_told
