@@ -36,6 +36,9 @@ def check_targets(loss: Loss, loader: Loader | None, output_shape: tuple[int, ..
     if label.high is not None and is_class_numbers:
         known = [label.low, label.high] + [label.ignored] * (label.ignored != IGNORED)
         loss.check_target(np.array(known), (len(known), output_shape[1]))
+        if label.values is not None and loss.settings.ignore_index in (label.low, label.high):
+            # The lowest or highest says nothing of the others.
+            loss.check_target(label.values, (len(label.values), output_shape[1]))
 
 
 def judge_of(loss: Loss, output_shape: tuple[int, ...] | None) -> Judge | None:

@@ -117,6 +117,25 @@ def test_data_of_three_classes_may_have_another_number_for_none(make):
             list(make(np.where(np.arange(20) == 7, wrong, MASKED)).epoch(0))
 
 
+@pytest.mark.parametrize("none, wrong", [(255, 7), (-100, -1)])
+def test_a_class_that_there_is_not_is_found_behind_the_ignored_one(none, wrong):
+    """On a GPU it would end the process, without a word of where it was."""
+
+    class Known(Rows):
+        def labels(self):
+            return self.y
+
+    labels, loss = np.where(SOME == -100, none, SOME), rn.CrossEntropyLoss(ignore_index=none)
+    for place in (None, 11):
+        given = Known(np.where(np.arange(20) == place, wrong, labels), num_classes=None)
+        task = task_on(rn.Loader(given, batch_size=8, workers=0), loss=loss)
+        if place is None:
+            task.compile(report="none").fit(epochs=1, verbose=0)
+        else:
+            with pytest.raises(ValueError, match=rf"target\[11\] = {wrong} is no class"):
+                task.compile(report="none")
+
+
 def test_another_number_for_none_is_no_class_and_goes_with_a_part():
     assert arrays(MASKED, ignore_index=255).num_classes == 3
     assert arrays(MASKED).num_classes == 256  # nobody has said so

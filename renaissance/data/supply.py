@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ class LabelSpec:
     ``shape`` is () for class numbers; ``low`` and ``high`` are the smallest and largest integer
     label where all labels are known without reading samples. ``ignored`` is that of samples that do
     not count: below 0 it is one of them, from 0 on it is not, as long as there are others.
+    ``values`` are all class numbers (N,), where they are known.
     """
 
     shape: tuple[int, ...]
@@ -43,6 +44,7 @@ class LabelSpec:
     low: int | None = None
     high: int | None = None
     ignored: int = IGNORED
+    values: Labels | None = field(default=None, repr=False, compare=False)
 
 
 class SampleSpec(NamedTuple):
@@ -270,7 +272,8 @@ def _label_spec(
     if num_classes is not None:
         check_labels(labels, num_classes, lambda i: sample_name(dataset, i), ignored)
     low, high = _range_of(labels, ignored) if all_known else (None, None)
-    return LabelSpec(labels.shape[1:], torch.int64, num_classes, low, high, ignored)
+    values = labels if all_known and labels.ndim == 1 else None
+    return LabelSpec(labels.shape[1:], torch.int64, num_classes, low, high, ignored, values)
 
 
 def _range_of(labels: Labels, ignored: int) -> tuple[int, int]:
