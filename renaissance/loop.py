@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("renaissance")
 
 
+def _unit_of(train: Loader) -> str:
+    """What a sample is called; torch's loaders are not asked, they would read a batch."""
+    has_pictures = isinstance(train, Loader) and len(train.sample_spec().shape) == 3
+    return "images" if has_pictures else "samples"
+
+
 class FitLoop:
     """One call of fit.
 
@@ -62,7 +68,10 @@ class FitLoop:
         self.executor, self.position = task.executor, task.position
         self.checkpoints, self.interrupts = checkpoints, Interrupts()
         self.progress = make_progress(
-            verbose, epochs=options.epochs, steps_per_epoch=options.steps_per_epoch
+            verbose,
+            epochs=options.epochs,
+            steps_per_epoch=options.steps_per_epoch,
+            unit=_unit_of(train),
         )
         self._hears_steps = callbacks.listens("on_train_batch_end")
         self._is_first_step, self._rates_left = True, 0

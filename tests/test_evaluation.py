@@ -375,3 +375,14 @@ class Odd(nn.Linear):
 def test_what_has_no_row_for_each_sample_cannot_be_predicted(beside, error, text):
     with pytest.raises(error, match=text):
         several_task(Odd(beside)).predict(X)
+
+
+@pytest.mark.parametrize(
+    ("shape", "unit"), [((4,), "samples"), ((1, 2, 2), "images"), ((2, 2), "samples")]
+)
+def test_fit_calls_samples_what_they_are(shape, unit, capsys):
+    data = rn.Loader.from_arrays(X.reshape(-1, *shape), Y, batch_size=8)
+    task = rn.Task(nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), seed=1, device="cpu")
+    task.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1)).data(data).compile(report="none")
+    task.fit(epochs=1, verbose=2)
+    assert f" {unit}/s" in capsys.readouterr().out
