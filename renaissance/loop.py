@@ -333,7 +333,7 @@ def run_fit(
     ours = [callbacks] if isinstance(callbacks, Callback) else callbacks
     given = rundir.with_loggers([*task.settings.callbacks, *ours], task)
     everyone = CallbackList(given, task, params=params)
-    with task.busy.doing(FIT), task.switches():
+    with task.busy.doing(FIT), task.switches(), rundir.alone(task):
         built.verify()
         resume(task, arguments["resume"], arguments["allow"])
         built.clear_stop()

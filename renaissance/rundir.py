@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.util
 import logging
+import os
+import pathlib
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from renaissance.facts import run_facts, write_facts
@@ -16,6 +21,57 @@ if TYPE_CHECKING:
     from renaissance.task import Task
 
 logger = logging.getLogger("renaissance")
+
+
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def alone(task: Task) -> Iterator[None]:
+    """Keeps other processes from training in the same run folder at the same time.
+
+    The system takes the lock back when the process ends, however it ends; a forked worker that
+    outlives it does not hold it. Where a file system has no locks there is none.
+
+    Raises:
+        RuntimeError: Another process trains there.
+    """
+    if task.run_dir is None:
+        yield
+        return
+    task.run_dir.mkdir(parents=True, exist_ok=True)
+    handle = _locked(task.run_dir)
+    try:
+        yield
+    finally:
+        (task.run_dir / LOCK).unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _locked(folder: pathlib.Path) -> int:
+    """An open handle of the folder's lock file, which this process holds from now on."""
+    place = folder / LOCK
+    while True:
+        handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            owner = os.pread(handle, 200, 0).decode("utf-8", "replace").strip()
+            os.close(handle)
+            raise RuntimeError(
+                f"another process ({owner or 'unknown'}) trains in {folder} now: their checkpoints "
+                "and logs would be mixed. Wait for it, or give another run_dir"
+            ) from None
+        except OSError as error:
+            logger.warning("%s cannot be locked (%s): let one process alone use it", place, error)
+        with contextlib.suppress(FileNotFoundError):  # removed by its owner before we had the lock
+            if os.path.samestat(os.stat(place), os.fstat(handle)):
+                break
+        os.close(handle)
+    with contextlib.suppress(OSError):  # a full disk; the name is for people
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return handle
 
 
 def with_loggers(callbacks: Sequence[Callback], task: Task) -> list[Callback]:

@@ -1,5 +1,8 @@
 """Runs that died early, met a full disk, or were saved in the middle of an epoch's end."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -115,3 +118,29 @@ def test_a_checkpoint_of_a_callback_knows_the_best_epoch(tmp_path, epoch):
     resumed = make(tmp_path / "run")
     resumed.fit(epochs=2, verbose=0, resume=tmp_path / "saved")
     assert unbroken.best["epoch"] == 1 and facts(resumed) == facts(unbroken)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from renaissance import rundir
+with rundir.alone(SimpleNamespace(run_dir=Path(sys.argv[1]))):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_two_processes_do_not_train_in_one_folder(tmp_path):
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        task = make(tmp_path)
+        before = facts(task)
+        with pytest.raises(RuntimeError, match=rf"another process \({other.pid} on .*\) trains in"):
+            task.fit(epochs=1, verbose=0)
+        assert facts(task) == before and [p.name for p in tmp_path.iterdir()] == [".lock"]
+        other.kill()
+    task.fit(epochs=1, verbose=0)  # what a killed process leaves holds nobody up
+    assert task.epoch == 1 and not (tmp_path / ".lock").exists()
