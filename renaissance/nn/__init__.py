@@ -7,3 +7,4 @@ from renaissance.nn.dropout import StochasticDepth as StochasticDepth
 from renaissance.nn.keyed import bind_dropouts as bind_dropouts
 from renaissance.nn.keyed import restore_dropouts as restore_dropouts
 from renaissance.nn.keyed import swap_dropouts as swap_dropouts
+from renaissance.nn.noise import Noise as Noise
