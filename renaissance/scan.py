@@ -191,12 +191,15 @@ def scan(
 
 
 def _prints(module: nn.Module) -> dict[str, tuple[int, int]]:
-    """Version, and sum of the bits, of each parameter: a write through ``.data`` has no version."""
+    """Version, and sum of the bits, of each parameter: a write through ``.data`` has no version.
+
+    Parameters on the meta device have no bits.
+    """
     words, found = {1: torch.uint8, 2: torch.int16}, {}
     for name, parameter in module.named_parameters():
         flat = parameter.detach().contiguous().reshape(-1)
         total = flat.view(words.get(flat.element_size(), torch.int32)).sum()
-        found[name] = (parameter._version, int(total))
+        found[name] = (parameter._version, 0 if total.is_meta else int(total))
     return found
 
 
