@@ -44,6 +44,16 @@ FIELDS: Mapping[str, Any] = {
 }
 
 
+def complete(state: dict[str, Any]) -> None:
+    """Add to a checkpoint's state what was not counted when it was written.
+
+    The average's warm-up went by the applied updates before they were counted for it.
+    """
+    counters = state.get("counters")
+    if isinstance(counters, dict) and "applied" in counters:
+        counters.setdefault("averaged", counters["applied"])
+
+
 def state_of(task: Task, callbacks: list[dict[str, Any]]) -> dict[str, Any]:
     """Everything but tensors, as JSON."""
     built = task.require()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from renaissance import nn as layers
 from renaissance.checkpoint import STATE, SUFFIX, Checkpoint
-from renaissance.hoststate import FIELDS, HostState
+from renaissance.hoststate import FIELDS, HostState, complete
 from renaissance.identity import compare
 from renaissance.link import Link, link_of
 from renaissance.survey import COUNTER
@@ -93,6 +93,7 @@ def restore(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> list[
         ValueError: The run differs in something that was not allowed by name.
     """
     built = task.require()
+    complete(checkpoint.state)
     checkpoint.check_state(FIELDS)
     expected = files_of(built)
     specs = {name: _specs(tensors) for name, tensors in expected.items()}

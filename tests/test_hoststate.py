@@ -146,3 +146,11 @@ def test_another_schedule_starts_afresh_where_that_is_allowed(checkpoint, caplog
     task = make(rn.CosineAnnealingLR(base_lr=0.1))
     snapshot.restore(task, checkpoint, ["recipe"])
     assert "the schedule starts afresh" in caplog.text and task.attempted_steps == 4
+
+
+def test_a_checkpoint_from_before_averaged_updates_were_counted(task, checkpoint):
+    state = copy.deepcopy(checkpoint.state)
+    applied = state["counters"]["applied"]
+    assert state["counters"].pop("averaged") == applied == 4
+    assert restored(task, checkpoint, state) is None
+    assert task.executor.updater.scalars["averaged"] == applied
