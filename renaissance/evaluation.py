@@ -252,10 +252,20 @@ def _rows_of(output: Any, samples: int) -> tuple[list[npt.NDArray[Any] | None], 
 def _in_order(
     parts: Sequence[npt.NDArray[Any] | None], ids: npt.NDArray[np.int64]
 ) -> npt.NDArray[Any] | None:
-    """One output of all batches, row k that of sample k; None where the model gave none."""
+    """One output of all batches, row k that of sample k; None where the model gave none.
+
+    Raises:
+        ValueError: Batches differ in more than their number of samples.
+    """
     given = [part for part in parts if part is not None]
     if len(given) < len(parts):
         return None
+    shapes = sorted({part.shape[1:] for part in given})
+    if len(shapes) > 1:
+        raise ValueError(
+            f"predict: the model gives a sample {shapes[0]} in one batch and {shapes[-1]} in "
+            "another, which make no one array; predict parts of one shape, or pad the data"
+        )
     rows = np.concatenate(given)
     ordered = np.empty_like(rows)
     ordered[ids] = rows

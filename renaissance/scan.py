@@ -205,9 +205,8 @@ def _prints(module: nn.Module) -> dict[str, tuple[int, int]]:
 
 _WAYS_OUT = (
     "use layers for it: compile puts keyed ones in the place of torch.nn.Dropout and Dropout1d to "
-    "3d, torch.nn.MultiheadAttention and torchvision.ops.StochasticDepth (a recurrent layer's own "
-    "dropout is a torch.nn.Dropout between two of them); rn.nn.Noise is for torch.randn_like; or "
-    "leave the seed out to allow it"
+    "3d, MultiheadAttention, LSTM, GRU, RNN, and torchvision.ops.StochasticDepth; rn.nn.Noise is "
+    "for torch.randn_like; or leave the seed out to allow it"
 )
 
 

@@ -386,3 +386,13 @@ def test_fit_calls_samples_what_they_are(shape, unit, capsys):
     task.loss(rn.CrossEntropyLoss()).optimizer(rn.SGD(lr=0.1)).data(data).compile(report="none")
     task.fit(epochs=1, verbose=2)
     assert f" {unit}/s" in capsys.readouterr().out
+
+
+def test_batches_that_make_no_one_array_are_told():
+    class Products(nn.Linear):
+        def forward(self, x):
+            found = super().forward(x)
+            return {"scores": found, "products": found @ found.T}
+
+    with pytest.raises(ValueError, match=r"a sample \(4,\) in one batch and \(8,\) in another"):
+        several_task(Products(4, 3)).predict(loader())

@@ -10,9 +10,13 @@ from torch import Tensor, nn
 from renaissance import _native
 from renaissance.nn.attention import MultiheadAttention, keyed_attention
 from renaissance.nn.dropout import ChannelDropout, Dropout, StochasticDepth
+from renaissance.nn.recurrent import KeyedRecurrent, keyed_recurrent
+
+#: What `_keyed` gives.
+Keyed = Dropout | MultiheadAttention | KeyedRecurrent
 
 
-def _keyed(layer: Any) -> Dropout | MultiheadAttention | None:
+def _keyed(layer: Any) -> Keyed | None:
     """Ours in the place of a layer that drops; None for any other layer."""
     kind = type(layer)
     for ndim, channels in ChannelDropout.PLAIN.items():
@@ -23,7 +27,7 @@ def _keyed(layer: Any) -> Dropout | MultiheadAttention | None:
     is_torchvisions = kind.__module__ == "torchvision.ops.stochastic_depth"
     if is_torchvisions and kind.__name__ == "StochasticDepth" and 0 <= layer.p < 1:
         return StochasticDepth(layer.p, layer.mode)
-    return keyed_attention(layer)
+    return keyed_attention(layer) or keyed_recurrent(layer)
 
 
 def swap_dropouts(module: nn.Module) -> list[str]:
@@ -48,7 +52,7 @@ def restore_dropouts(module: nn.Module, paths: Collection[str] | None = None) ->
     for path, parent in list(module.named_modules()):
         for name, child in list(parent.named_children()):
             own = f"{path}.{name}" if path else name
-            if isinstance(child, (Dropout, MultiheadAttention)) and (paths is None or own in paths):
+            if isinstance(child, Keyed) and (paths is None or own in paths):
                 plain = child.plain()
                 plain.train(child.training)
                 setattr(parent, name, plain)
