@@ -122,8 +122,8 @@ class Dropout(nn.Module):
             return x
         if self._scalars is None:
             raise RuntimeError(
-                f"rn.nn.{type(self).__name__} draws its masks from a task's seed and step: give the model "
-                "to rn.Task and compile, or use torch.nn.Dropout outside of one"
+                f"rn.nn.{type(self).__name__} draws its masks from a task's seed and step: give "
+                "the model to rn.Task and compile, or use torch.nn.Dropout outside of one"
             )
         result: Tensor = torch.ops.renaissance.dropout(x, self._scalars, self.layer, self.p)
         return result
