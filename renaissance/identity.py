@@ -32,9 +32,11 @@ def identity_of(task: Task) -> dict[str, Any]:
     """The identity of a task as it is now: JSON by the names of `IDENTITY`."""
     built = task.require()
     recipe = built.recipe
+    used, told = task.trained_on
+    train = used if used is not None and told is recipe.train else recipe.train
     return {
         "seed": str(task.seed),
-        "data": None if recipe.train is None else recipe.train.identity(),
+        "data": None if train is None else train.identity(),
         "recipe": recipe.identity()
         | {"metrics": list(built.executor.tally.names), "model": layers_of(task.model)},
         "plan": built.plan.hash(),
@@ -96,7 +98,10 @@ def compare(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> set[s
     unknown = sorted(set(allow) - set(IDENTITY))
     if unknown:
         raise ValueError(f"allow = {unknown[0]!r} is not known; it takes {', '.join(IDENTITY)}")
-    found = differences(identity_of(task), checkpoint.state["identity"])
+    now, then = identity_of(task), checkpoint.state["identity"]
+    if now["data"] is None:  # fit will be given some
+        now["data"] = then["data"]
+    found = differences(now, then)
     if "plan" in found:  # hashes say nothing
         found["plan"] = "its weights fit; moments, averages, metrics or the layout are others"
     refused = [name for name in found if name not in allow]

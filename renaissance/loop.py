@@ -335,12 +335,20 @@ def run_fit(
     everyone = CallbackList(given, task, params=params)
     with task.busy.doing(FIT), task.switches(), rundir.alone(task):
         built.verify()
-        resume(task, arguments["resume"], arguments["allow"])
+        task.trained_on = train, built.recipe.train
+        is_resumed = resume(task, arguments["resume"], arguments["allow"]) is not None
         built.clear_stop()
         everyone.load_state_dict(task.callback_states)
         end = options.last_step(task.position)
         wanted = Horizon(end, options.steps_per_epoch)
         task.horizon = horizon_for(wanted, task.horizon, arguments["horizon"], task.rates.schedule)
+        before = task.history.params.get("steps", options.steps_per_epoch)
+        if is_resumed and before != options.steps_per_epoch:
+            logger.warning(
+                "resume: epochs have %d steps now, they had %s; lost: equality with the unbroken "
+                "run",
+                *(options.steps_per_epoch, before),
+            )
         task.history.params = {"epochs": options.epochs, "steps": options.steps_per_epoch}
         if task.position.attempted >= end and task.position.step == 0:
             logger.warning(

@@ -37,6 +37,7 @@ class Standing(Told):
         frozen: What the last compile has frozen in the module.
         carried: What is left of the task as it was last closed.
         noted: Further facts for run.json, by name.
+        trained_on: The data of the last fit, and that of the recipe then, which it may replace.
     """
 
     model: nn.Module
@@ -55,6 +56,7 @@ class Standing(Told):
         self.stop_training = False
         self.horizon: Horizon | None = None
         self.noted: dict[str, Any] = {}
+        self.trained_on: tuple[Any, Any] = (None, None)
         self._built: Built | None = None
         self.frozen = Frozen()
         self.carried: Carried | None = None

@@ -120,6 +120,33 @@ def test_a_checkpoint_of_a_callback_knows_the_best_epoch(tmp_path, epoch):
     assert unbroken.best["epoch"] == 1 and facts(resumed) == facts(unbroken)
 
 
+def test_epochs_of_another_length_are_said(tmp_path, caplog):
+    make(tmp_path).fit(max_steps=2, verbose=0)
+    make(tmp_path).fit(epochs=1, verbose=0, resume="auto", horizon="keep")
+    assert "epochs have" not in caplog.text
+    task = make(tmp_path)
+    task.fit(epochs=2, verbose=0, resume="auto", horizon="keep", steps_per_epoch=2)
+    assert "resume: epochs have 2 steps now, they had 3; lost: equality" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("change", [{"shuffle": False}, {"drop_last": True}, {"generator": 3}])
+def test_a_dataloader_of_another_order_is_another_run(tmp_path, change):
+    def run(resume=False, **more):
+        data = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+        if "generator" in more:
+            more["generator"] = torch.Generator().manual_seed(more["generator"])
+        loader = torch.utils.data.DataLoader(data, batch_size=8, **{"shuffle": True, **more})
+        make(tmp_path).fit(loader, epochs=2, verbose=0, resume=resume, horizon="keep")
+
+    run()
+    run(resume="auto")
+    with pytest.raises(
+        ValueError, match=r"another data \((sampler|drop_last|seeds): .* then, .* now"
+    ):
+        run(resume="auto", **change)
+
+
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -144,3 +171,16 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
         other.kill()
     task.fit(epochs=1, verbose=0)  # what a killed process leaves holds nobody up
     assert task.epoch == 1 and not (tmp_path / ".lock").exists()
+
+
+def test_data_given_to_fit_is_what_a_resume_compares(tmp_path):
+    other = rn.Loader.from_arrays(X + 1, Y, batch_size=8, shuffle=True, workers=0)
+    make(tmp_path).fit(other, epochs=1, verbose=0)
+    with pytest.raises(ValueError, match=r"another data \(dataset\.x\.sha256: "):
+        make(tmp_path).fit(epochs=2, verbose=0, resume="auto", horizon="keep")
+    task = make(tmp_path)
+    task.fit(other, epochs=2, verbose=0, resume="auto", horizon="keep")
+    place = task.save(tmp_path / "after")
+    make(tmp_path / "b").fit(other, epochs=3, verbose=0, resume=place, horizon="keep")
+    with pytest.raises(ValueError, match="another data"):
+        make().load(place)

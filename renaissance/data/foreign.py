@@ -201,6 +201,9 @@ class TorchLoader:
             "num_samples": self.num_samples,
             "steps_per_epoch": self.steps_per_epoch,
             "batch_size": self.loader.batch_size,
+            "drop_last": self.drop_last,
+            "sampler": type(self._sampler).__name__,
+            "seeds": [str(self.seed), *(str(g.initial_seed()) for g in generators_of(self.loader))],
         }
 
     def resident(self) -> None:
