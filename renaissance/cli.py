@@ -34,8 +34,8 @@ def cli() -> None:
       renaissance new digits                       write digits.yaml, a complete example
       renaissance train digits.yaml                train it; the run folder is printed
       renaissance train digits.yaml --resume auto  continue after a break, bit for bit
-      renaissance evaluate runs/digits/...         loss and metrics of its validation data
-      renaissance predict runs/digits/... a.png    classes of pictures
+      renaissance evaluate runs/digits             loss and metrics of the newest run there
+      renaissance predict runs/digits a.png        classes of pictures
 
     \b
     Any setting can be changed for one command, typed as in the file:
@@ -55,8 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Those of the process by default.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
+    commands = [text for text in given if text != TRACEBACK]  # wherever it was written
     try:
-        answer = cli.main(args=list(given), prog_name="renaissance", standalone_mode=False)
+        answer = cli.main(args=commands, prog_name="renaissance", standalone_mode=False)
         return answer if isinstance(answer, int) else DONE
     except click.ClickException as error:
         error.show()

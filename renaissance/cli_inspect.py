@@ -27,7 +27,10 @@ from renaissance.schema import json_schema
 from renaissance.templates import digits
 
 
-@click.command(context_settings=PASS_OVERRIDES)
+@click.command(
+    context_settings=PASS_OVERRIDES,
+    short_help="Memory, groups and schedule, without touching data.",
+)
 @takes_experiment
 @click.option("--input-shape", metavar="C,H,W", help="Shape of a sample, where the model has none.")
 @click.option("--max-batch", is_flag=True, help="Find the largest batch that fits.")
@@ -72,7 +75,9 @@ def parse_shape(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(part) for part in parts)
 
 
-@click.command(context_settings=PASS_OVERRIDES)
+@click.command(
+    context_settings=PASS_OVERRIDES, short_help="Layers and parameters of an experiment's model."
+)
 @takes_experiment
 def summary(file: str, overrides: Sequence[str], imports: Sequence[str]) -> None:
     """Layers of an experiment's model, with shapes and numbers of parameters."""
@@ -82,7 +87,7 @@ def summary(file: str, overrides: Sequence[str], imports: Sequence[str]) -> None
     click.echo(module_summary(module))
 
 
-@click.command()
+@click.command(short_help="The JSON schema of experiments, for editors.")
 @takes_imports
 def schema(imports: Sequence[str]) -> None:
     """The JSON schema of experiments, for editors: redirect it into a file.
@@ -97,7 +102,7 @@ def schema(imports: Sequence[str]) -> None:
     click.echo(json.dumps(json_schema(), indent=1))
 
 
-@click.command()
+@click.command(short_help="Several runs in one table and one picture.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--picture", default="compare.png", show_default=True, help="Where the curves go.")
 @click.option("--no-picture", is_flag=True, help="Only the table.")
@@ -129,7 +134,7 @@ def data() -> None:
     """Look after data on disk."""
 
 
-@data.command("verify")
+@data.command("verify", short_help="Decode every picture of a folder.")
 @click.argument("folder", metavar="FOLDER")
 @click.pass_context
 def verify_data(context: click.Context, folder: str) -> None:
@@ -139,12 +144,12 @@ def verify_data(context: click.Context, folder: str) -> None:
     context.exit(0 if report.is_sound else 1)
 
 
-@click.group()
+@click.group(short_help="Check, print and compare experiments.")
 def config() -> None:
     """Check, print and compare experiments; none of these opens data."""
 
 
-@config.command(context_settings=PASS_OVERRIDES)
+@config.command(context_settings=PASS_OVERRIDES, short_help="Say whether a file is right.")
 @takes_experiment
 def check(file: str, overrides: Sequence[str], imports: Sequence[str]) -> None:
     """Say whether a file is right; every problem is one line with its place (exit code 2)."""
@@ -152,14 +157,18 @@ def check(file: str, overrides: Sequence[str], imports: Sequence[str]) -> None:
     click.echo(f"{file}: ok, configuration {experiment.hash()}")
 
 
-@config.command(context_settings=PASS_OVERRIDES)
+@config.command(
+    context_settings=PASS_OVERRIDES, short_help="Print a file with every default written out."
+)
 @takes_experiment
 def show(file: str, overrides: Sequence[str], imports: Sequence[str]) -> None:
     """Print the resolved file, every default written out, as YAML."""
     click.echo(read_experiment(file, overrides, imports).to_yaml(), nl=False)
 
 
-@config.command(context_settings=PASS_OVERRIDES)
+@config.command(
+    context_settings=PASS_OVERRIDES, short_help="What overrides, another file or a run differ in."
+)
 @takes_experiment
 @click.option("--with", "other", metavar="FILE|RUN", help="Compare with this file or run.")
 def diff(file: str, overrides: Sequence[str], imports: Sequence[str], other: str | None) -> None:
@@ -181,7 +190,7 @@ def config_of(other: str) -> str:
     return str(Path(other) / CONFIG) if Path(other).is_dir() else other
 
 
-@click.command()
+@click.command(short_help="Write a small complete experiment to start from.")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def new(name: str, force: bool) -> None:

@@ -28,7 +28,7 @@ from renaissance.task import Task
 from renaissance.tensorfile import CheckpointError
 
 
-@click.command(context_settings=PASS_OVERRIDES)
+@click.command(context_settings=PASS_OVERRIDES, short_help="Loss and metrics of a trained run.")
 @takes_run
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
 @click.option("--data", "part", type=click.Choice(["valid", "train"]), help="Which of the run's.")
@@ -179,7 +179,7 @@ class PictureFiles:
         return Path(self.paths[index]).read_bytes(), None
 
 
-@click.command()
+@click.command(short_help="Classes of picture files, or a run's own data.")
 @takes_run
 @click.argument("files", nargs=-1, metavar="[FILES...]")
 @click.option("--data", "part", type=click.Choice(["valid", "train"]), help="The run's own data.")

@@ -28,7 +28,9 @@ from renaissance.tensorfile import CheckpointError
 from renaissance.yamltree import ConfigError
 
 
-@click.command(context_settings=PASS_OVERRIDES)
+@click.command(
+    context_settings=PASS_OVERRIDES, short_help="Train an experiment, or go on after a break."
+)
 @takes_experiment
 @click.option(
     "--resume",
@@ -149,7 +151,11 @@ def finish(task: Task, folder: RunFolder, result: str | None) -> None:
     click.echo(f"run       {folder.path}")
 
 
-@click.command("verify-resume", context_settings=PASS_OVERRIDES)
+@click.command(
+    "verify-resume",
+    context_settings=PASS_OVERRIDES,
+    short_help="Prove that resuming your configuration is exact.",
+)
 @takes_experiment
 @click.option("--steps", type=int, required=True, help="Steps of the whole training.")
 @click.option("--kill-at", type=int, required=True, help="The step after which it is killed.")
@@ -184,7 +190,11 @@ def verify(
     context.exit(0 if proof.holds else 1)
 
 
-@click.command("lr-find", context_settings=PASS_OVERRIDES)
+@click.command(
+    "lr-find",
+    context_settings=PASS_OVERRIDES,
+    short_help="Sweep the learning rate and suggest one.",
+)
 @takes_experiment
 @click.option("--low", type=float, default=1e-7, show_default=True, help="The first rate.")
 @click.option("--high", type=float, default=1.0, show_default=True, help="The last rate.")

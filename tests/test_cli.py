@@ -489,8 +489,16 @@ class TestLooking:
             "compare", "config", "data", "evaluate", "lr-find", "new", "plan", "predict", "schema",
             "summary", "train", "verify-resume",
         }  # fmt: skip
+        lists = [out, ok(run("config", "--help")), ok(run("data", "--help"))]
+        assert not any("..." in text.partition("Commands:")[2] for text in lists), "cut short"
         for name in names:
             assert "Usage: renaissance" in ok(run(name, "--help"))
+
+    def test_a_traceback_is_given_wherever_it_is_asked_for(self, run):
+        for arguments in (("--traceback", "evaluate", "no"), ("evaluate", "no", "--traceback")):
+            code, _, err = run(*arguments)
+            assert code == 1 and "Traceback" in err and "no is no run folder" in err
+        assert "Traceback" not in run("evaluate", "no")[2]
 
 
 class TestRunFolder:
