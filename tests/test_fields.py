@@ -175,6 +175,8 @@ def test_what_is_wrong_is_said(call, error, text):
         lambda: rn.Loader([((np.ones(3), 1.0), 0)] * 4, batch_size=2),
         lambda: rn.Loader([(np.ones(3), {"a": 1})] * 4, batch_size=2),
         lambda: rn.Loader([(np.ones(3), 1, 0.5)] * 4, batch_size=2),
+        lambda: rn.Loader([((np.ones(3), np.ones(3)), 1)] * 4, batch_size=2),
+        lambda: rn.Loader([(np.ones(3), (torch.tensor(1), torch.tensor(0.5)))] * 4, batch_size=2),
     ],
 )
 def test_several_arrays_are_refused_with_the_way_out(call):

@@ -282,7 +282,7 @@ def test_refusals():
         TorchLoader(DataLoader(TensorDataset(X), batch_size=20, drop_last=True))
     with pytest.raises(TypeError, match=r"received list; .*write rn.Loader\(dataset"):
         as_loader([1, 2])
-    for given, what in (((X, Y), "tuple"), (X, "Tensor"), (None, "NoneType")):
+    for given, what in (((X, Y), "tuple"), (X, "Tensor"), (None, "NoneType"), ([[1.0]], "list")):
         with pytest.raises(TypeError, match=rf"received {what}; .*write rn.Loader.from_arrays\(x"):
             as_loader(given)
     with pytest.raises(TypeError, match=r"received Digits; .*write rn.Loader\(dataset, batch"):
@@ -307,5 +307,5 @@ class Two(torch.utils.data.Dataset):
 def test_two_inputs_say_what_to_do():
     with pytest.raises(TypeError, match="x of the DataLoader's batch is list.*forward takes apart"):
         TorchLoader(DataLoader(Two(), batch_size=2)).batch_at(0, 0)
-    with pytest.raises(ValueError, match="a sample is no array: .*model's forward takes apart"):
+    with pytest.raises(TypeError, match="tuple of 2 arrays in the place of one.*forward takes"):
         rn.Loader(Two(), batch_size=2)

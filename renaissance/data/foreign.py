@@ -370,6 +370,7 @@ def _remedy(data: Any) -> str:
         path = os.fspath(data)
         return f"rn.Loader(renaissance.datasets.ImageFolder({path!r}), batch_size=...)"
     is_array = hasattr(data, "shape") or isinstance(data, (tuple, dict))  # (x, y)
+    is_array |= isinstance(data, list) and bool(data) and isinstance(data[0], list)  # rows
     if hasattr(data, "__len__") and not is_array:
         return "rn.Loader(dataset, batch_size=...)"
     return "rn.Loader.from_arrays(x, y, batch_size=...)"

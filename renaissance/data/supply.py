@@ -299,7 +299,13 @@ def _channels_of(picture: Any) -> int:
 
 
 def row_array(x: Any) -> npt.NDArray[Any]:
-    """One sample that is no picture, as an array."""
+    """One sample that is no picture, or its label, as an array.
+
+    Raises:
+        TypeError: It is a tuple of tensors or arrays, which would be stacked where shapes allow it.
+    """
+    if isinstance(x, tuple) and any(isinstance(part, (torch.Tensor, np.ndarray)) for part in x):
+        raise TypeError(f"a sample has a tuple of {len(x)} arrays in the place of one{SEVERAL}")
     try:
         return as_numpy(x, "a sample")
     except ValueError as error:
