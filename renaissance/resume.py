@@ -15,7 +15,7 @@ from renaissance.callbacks import CallbackList, ModelCheckpoint
 from renaissance.checkpoint import Checkpoint, write_checkpoint
 from renaissance.hoststate import state_of
 from renaissance.identity import identity_of
-from renaissance.saver import Saver, checkpoint_folders, open_checkpoint
+from renaissance.saver import Saver, checkpoint_folders, open_checkpoint, remove_leftovers
 from renaissance.tensorfile import CheckpointError
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def save(task: Task, folder: str | os.PathLike[str]) -> Path:
     if task.running_checkpoints is not None:  # which may be writing to the same folder
         task.running_checkpoints.wait()
     files = snapshot.files_of(task.require())
+    remove_leftovers(Path(folder).parent)
     copies = snapshot.HostCopy(files).take(files)
     running = task.running_callbacks
     states = task.callback_states if running is None else running.state_dict()

@@ -1,5 +1,7 @@
 """Runs that died early, met a full disk, or were saved in the middle of an epoch's end."""
 
+import os
+import socket
 import subprocess
 import sys
 
@@ -145,6 +147,22 @@ def test_a_dataloader_of_another_order_is_another_run(tmp_path, change):
         ValueError, match=r"another data \((sampler|drop_last|seeds): .* then, .* now"
     ):
         run(resume="auto", **change)
+
+
+def test_what_a_killed_save_left_goes_with_the_next_one(tmp_path):
+    """Of a callback's own folder too; each was as large as a checkpoint."""
+    dead = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], stdout=subprocess.PIPE
+    )
+    best, host = tmp_path / "best-val_loss", socket.gethostname()
+    left = best / f".step-00000003.new-{host}-{int(dead.stdout)}-0"
+    ours, foreign = best / f".x.new-{host}-{os.getpid()}-0", best / ".x.new-elsewhere-1-0"
+    for place in (left, ours, foreign):
+        place.mkdir(parents=True)
+        (place / "model.safetensors").write_bytes(b"half")
+    stopping = rn.EarlyStopping(patience=5, restore_best=True)
+    make(tmp_path, callbacks=[stopping]).fit(epochs=1, verbose=0)
+    assert not left.exists() and ours.exists() and foreign.exists()
 
 
 HOLD = """
