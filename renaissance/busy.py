@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,13 +48,24 @@ class Busy:
                 raise RuntimeError(f"{call} inside {what}: {_WAY_OUT[what]}")
 
 
-def not_inside(*kinds: str) -> Callable[[F], F]:
-    """For methods of an object with a `Busy` at ``busy``: see `Busy.check`."""
+def not_inside(*kinds: str, instead: Mapping[str, str] | None = None) -> Callable[[F], F]:
+    """For methods of an object with a `Busy` at ``busy``: see `Busy.check`.
+
+    Args:
+        *kinds: What they must not be called inside of.
+        instead: By arguments that other frameworks have here, what to write: a TypeError says so.
+    """
+    ways = instead or {}
 
     def decorate(method: F) -> F:
         @functools.wraps(method)
         def checked(self: Any, *arguments: Any, **options: Any) -> Any:
             self.busy.check(f"task.{method.__name__}", *kinds)
+            for name in options:
+                if name in ways:
+                    raise TypeError(
+                        f"task.{method.__name__} has no argument {name!r}: {ways[name]}"
+                    )
             return method(self, *arguments, **options)
 
         return cast(F, checked)

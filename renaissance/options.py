@@ -164,21 +164,35 @@ FIT_DEFAULTS: Mapping[str, Any] = {
     "horizon": None,
 }
 
-_KERAS = {
-    "class_weight": "it belongs to the loss: rn.CrossEntropyLoss(class_weights=[...])",
-    "sample_weight": "it travels with the target, for a loss of your own that reads it: rn.Fields",
-    "batch_size": "the batch size belongs to the data: rn.Loader(dataset, batch_size=...)",
-    "validation_split": "split the data first: a, b = rn.split(dataset, 0.2, seed=1)",
-    "x": "fit takes a loader: task.fit(rn.Loader.from_arrays(x, y, batch_size=...))",
-    "y": "fit takes a loader: task.fit(rn.Loader.from_arrays(x, y, batch_size=...))",
+#: Arguments that Keras has in compile, in evaluate and predict ("look") and in fit, and what to
+#: write here.
+KERAS: Mapping[str, Mapping[str, str]] = {
+    "compile": {
+        "optimizer": "it is told before: task.optimizer(rn.AdamW(lr=1e-3)), then task.compile()",
+        "loss": "it is told before: task.loss(rn.CrossEntropyLoss()), then task.compile()",
+        "metrics": 'they are told before: task.metrics("top5"), then task.compile()',
+    },
+    "look": {
+        "x": "the data is the first argument, rn.Loader.from_arrays(x, y, batch_size=...)",
+        "y": "targets belong to the data: rn.Loader.from_arrays(x, y, batch_size=...)",
+        "batch_size": "it belongs to the data: rn.Loader.from_arrays(x, batch_size=...)",
+    },
+    "fit": {
+        "class_weight": "it belongs to the loss: rn.CrossEntropyLoss(class_weights=[...])",
+        "sample_weight": "it travels with the target, for a loss that you write: see rn.Fields",
+        "batch_size": "the batch size belongs to the data: rn.Loader(dataset, batch_size=...)",
+        "validation_split": "split the data first: a, b = rn.split(dataset, 0.2, seed=1)",
+        "x": "fit takes a loader: task.fit(rn.Loader.from_arrays(x, y, batch_size=...))",
+        "y": "fit takes a loader: task.fit(rn.Loader.from_arrays(x, y, batch_size=...))",
+    },
 }
 
 
 def check_fit_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     """All arguments of fit with defaults; TypeError for an unknown one, with the way out."""
     for name in options:
-        if name in _KERAS:
-            raise TypeError(f"fit has no argument {name!r}: {_KERAS[name]}")
+        if name in KERAS["fit"]:
+            raise TypeError(f"fit has no argument {name!r}: {KERAS['fit'][name]}")
         if name not in FIT_DEFAULTS:
             known = [
                 *FIT_DEFAULTS,

@@ -30,7 +30,7 @@ from renaissance.hooks import Callback
 from renaissance.init import Initializer
 from renaissance.loop import run_fit
 from renaissance.misfit import explaining
-from renaissance.options import Position, check_fit_arguments, fit_options
+from renaissance.options import KERAS, Position, check_fit_arguments, fit_options
 from renaissance.precision import resolve_precision
 from renaissance.progress import resolve_verbose
 from renaissance.random import Generator, check_seed, default_seed, derive, fresh_seed
@@ -92,7 +92,7 @@ class Task(Standing):
 
     # Compile.
 
-    @not_inside(FIT, *LOOKING)
+    @not_inside(FIT, *LOOKING, instead=KERAS["compile"])
     def compile(
         self,
         *,
@@ -253,7 +253,7 @@ class Task(Standing):
 
     # Evaluate and predict.
 
-    @not_inside(*LOOKING)
+    @not_inside(*LOOKING, instead=KERAS["look"])
     def evaluate(
         self,
         data: Any,
@@ -272,7 +272,7 @@ class Task(Standing):
         """
         return evaluation.evaluate_task(self, as_loader(data), weights, callbacks, verbose)
 
-    @not_inside(*LOOKING)
+    @not_inside(*LOOKING, instead=KERAS["look"])
     def predict(
         self,
         data: Any,
