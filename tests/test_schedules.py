@@ -30,6 +30,7 @@ FALLING = {
 }
 ALL = FALLING | {
     "restarts": lambda base: rn.CosineAnnealingWithWarmRestartsLR(5, 2, by="step", base_lr=base),
+    "lambda": lambda base: rn.LambdaLR(lambda s: 0.9**s, by="step", base_lr=base),
     "then": lambda base: rn.ConstantLR(base_lr=base / 2).then(
         rn.CosineAnnealingLR(base_lr=base, warmup=4, warmup_unit="step"), at=20, unit="step"
     ),
