@@ -204,7 +204,16 @@ def newest_intact(
         (checkpoint, rejected): None when there is no intact one; rejected are those that cannot
         be read at all and those newer than the one returned.
     """
-    found, rejected = _readable(Path(root))
+    while True:
+        before = checkpoint_folders(Path(root))
+        checkpoint, rejected = _newest_intact(Path(root))
+        if checkpoint is not None or checkpoint_folders(Path(root)) == before:
+            return checkpoint, [(place, why) for place, why in rejected if place.exists()]
+        # A process that trains there has written a newer one and removed those that were looked at.
+
+
+def _newest_intact(root: Path) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:
+    found, rejected = _readable(root)
     for place, _ in sorted(found, key=lambda pair: (pair[1], pair[0]), reverse=True):
         try:
             return read_checkpoint(place), rejected

@@ -50,7 +50,7 @@ class Task(Standing):
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: "32-true", "tf32", "bf16-mixed" or "16-mixed" (CUDA only).
         deterministic: Whether only deterministic kernels run; by default when a seed is given.
-        run_dir: The run's own folder; None writes nothing to disk.
+        run_dir: The run's own folder, made absolute; None writes nothing to disk.
         threads: torch's intra-op threads, pinned at the first run; None takes torch's count then.
 
     Example:
@@ -82,7 +82,7 @@ class Task(Standing):
         self.deterministic = self.seed_given if deterministic is None else deterministic
         self.device = resolve_device(device)
         self.precision = resolve_precision(precision, self.device)
-        self.run_dir = pathlib.Path(run_dir) if run_dir is not None else None
+        self.run_dir = None if run_dir is None else pathlib.Path(run_dir).absolute()
         self.threads = threads if threads is not None else torch.get_num_threads()
         self.generator = Generator(derive(self.seed, "user"))
         if not self.seed_given:

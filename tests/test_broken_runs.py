@@ -1,6 +1,8 @@
 """Runs that died early, met a full disk, or were saved in the middle of an epoch's end."""
 
+import itertools
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,6 +13,9 @@ import torch
 from torch import nn
 
 import renaissance as rn
+from renaissance import saver
+from renaissance.checkpoint import write_checkpoint
+from renaissance.saver import step_name
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(24, 4)).astype(np.float32), rng.integers(0, 3, size=24)
@@ -163,6 +168,33 @@ def test_what_a_killed_save_left_goes_with_the_next_one(tmp_path):
     stopping = rn.EarlyStopping(patience=5, restore_best=True)
     make(tmp_path, callbacks=[stopping]).fit(epochs=1, verbose=0)
     assert not left.exists() and ours.exists() and foreign.exists()
+
+
+def test_the_working_directory_may_change_in_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    leave = rn.LambdaCallback(on_epoch_begin=lambda epoch, logs: os.chdir(tmp_path / "elsewhere"))
+    make("run", callbacks=[leave]).fit(epochs=1, verbose=0)
+    assert (tmp_path / "run" / "metrics.csv").exists()
+    assert (tmp_path / "run" / "checkpoints" / "latest").exists()
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_reader_beside_a_running_saver_finds_a_checkpoint(tmp_path, monkeypatch):
+    """Each one that it looks at is removed before it can read it, for a while."""
+    write_checkpoint(tmp_path / step_name(1), {"model": {}}, {"step": 1})
+    original, steps = saver.read_checkpoint, itertools.count(2)
+
+    def read(place):
+        step = next(steps)
+        if step < 5:
+            write_checkpoint(tmp_path / step_name(step), {"model": {}}, {"step": step})
+            shutil.rmtree(place)
+        return original(place)
+
+    monkeypatch.setattr(saver, "read_checkpoint", read)
+    found, rejected = saver.newest_intact(tmp_path)
+    assert found.state == {"step": 4} and rejected == []
 
 
 HOLD = """
