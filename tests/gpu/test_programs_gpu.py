@@ -39,6 +39,19 @@ class Channels(nn.Module):
         return self.head(self.drop(self.body(x)).mean(2))
 
 
+class Recurrent(nn.Module):
+    """Two layers with dropout between them, and noise on what they give."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.LSTM(8, 8, num_layers=2, dropout=0.5, batch_first=True)
+        self.noise, self.head = rn.nn.Noise(), nn.Linear(8, 3)
+
+    def forward(self, x):
+        found = self.body(x)[0][:, -1]
+        return self.head(found + 0.1 * self.noise(found))
+
+
 class TwoHeads(nn.Module):
     """Two inputs that travel as one array, two outputs."""
 
@@ -67,7 +80,7 @@ def made(model, capture="auto", x=X, **options):
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize("network", [Encoder, Channels])
+@pytest.mark.parametrize("network", [Encoder, Channels, Recurrent])
 def test_layers_that_drop_inside_give_the_eager_bits(network, precision):
     hashes = []
     for capture in ("auto", "off"):
@@ -79,11 +92,13 @@ def test_layers_that_drop_inside_give_the_eager_bits(network, precision):
     assert hashes[0] == hashes[1]
 
 
-@pytest.mark.parametrize("compile_model", ["off", "auto"])
-def test_every_replay_drops_others(compile_model):
+@pytest.mark.parametrize(
+    "network, compile_model", [(Encoder, "off"), (Encoder, "auto"), (Recurrent, "off")]
+)
+def test_every_replay_drops_others(network, compile_model):
     """At a rate of zero a step's loss moves by its masks alone."""
     torch.manual_seed(0)
-    task = made(Encoder()).optimizer(rn.SGD(lr=0.0))
+    task = made(network()).optimizer(rn.SGD(lr=0.0))
     task.compile(report="none", compile_model=compile_model)
     losses = [task.train_on_batch(X[:32], Y[:32])["loss"] for _ in range(4)]
     assert len(set(losses)) == 4
