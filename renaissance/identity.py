@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from renaissance.busy import FIT
 from renaissance.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -101,6 +102,9 @@ def compare(task: Task, checkpoint: Checkpoint, allow: Collection[str]) -> set[s
     now, then = identity_of(task), checkpoint.state["identity"]
     if now["data"] is None:  # fit will be given some
         now["data"] = then["data"]
+    own = task.require().recipe.train
+    if FIT not in task.busy and own is not None and now["data"] != then["data"]:
+        now["data"] = own.identity()  # after a fit of other data the task may go back to its own
     found = differences(now, then)
     if "plan" in found:  # hashes say nothing
         found["plan"] = "its weights fit; moments, averages, metrics or the layout are others"

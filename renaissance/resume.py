@@ -126,6 +126,8 @@ def load(
     """Load a checkpoint, a pointer's or a run's newest intact one; returns its folder."""
     checkpoint = _open(place)
     _load(task, checkpoint, weights_only=weights_only, allow=allow)
+    if not weights_only and identity_of(task)["data"] != checkpoint.state["identity"]["data"]:
+        task.trained_on = (None, None)  # what the fit before this was given is another run's
     return checkpoint.path
 
 

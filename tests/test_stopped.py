@@ -37,6 +37,7 @@ def test_a_loaded_checkpoint_trains_on(tmp_path, weights_only):
 
 def test_after_a_load_training_is_as_if_nothing_had_been(tmp_path):
     task = stopped(tmp_path / "good").load(tmp_path / "good")
+    task.load(task.save(tmp_path / "again"))  # saved as the run of the task's own data
     task.fit(epochs=3, verbose=0)
     other = compiled(optimizer=rn.SGD(lr=0.1))
     other.fit(epochs=3, verbose=0)

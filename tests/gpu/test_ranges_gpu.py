@@ -9,7 +9,8 @@ from torch import nn
 
 from renaissance import _native, kernels
 from renaissance.ema import Clip, Ema
-from renaissance.nn.dropout import Dropout, bind_dropouts
+from renaissance.nn import bind_dropouts
+from renaissance.nn.dropout import Dropout
 from renaissance.optim import LARS, SGD, AdamW
 from renaissance.scalars import Scalars
 
