@@ -14,6 +14,7 @@ from renaissance.nn.fused_layers import FusedNorm
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.timeout(300),  # Triton and inductor compile, beside others
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
