@@ -8,7 +8,12 @@ from torch import nn
 import renaissance as rn
 from renaissance import _native
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(300),
+    # They lie in the regions, and cuDNN copies them.
+    pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk"),
+]
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(230, 5, 8)).astype(np.float32)
