@@ -21,6 +21,7 @@ import pydantic
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from renaissance.settings import Setting, Value, setting, value
 
@@ -57,6 +58,19 @@ class Loss(Value):
 def wide_dtype(output: Tensor) -> torch.dtype:
     """Float32, or float64 where the caller computes in it."""
     return torch.float64 if output.dtype == torch.float64 else torch.float32
+
+
+def widened(output: Any) -> Any:
+    """What a model gives with its 16-bit tensors as float32, inside tuples and dicts too.
+
+    A loss or a metric that somebody wrote computes in the type it gets: a mean in bfloat16 has two
+    or three digits.
+    """
+    return tree_map_only(Tensor, _from_half, output)
+
+
+def _from_half(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
 def _wide(output: Tensor) -> Tensor:

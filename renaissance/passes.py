@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from renaissance.losses import widened
 from renaissance.metrics import Metric
 from renaissance.nn.fusion import Forward, Head
-from renaissance.outputs import widened
 from renaissance.precision import Precision
 from renaissance.update import Landing
 

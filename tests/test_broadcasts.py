@@ -11,7 +11,6 @@ from torch import nn
 import renaissance as rn
 from renaissance.broadcasts import watched
 from renaissance.foreign_losses import as_loss
-from renaissance.outputs import widened
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -119,14 +118,6 @@ def test_a_metric_is_told_of_too(caplog):
     task.train_on_batch(X, Y)
     (text,) = told(caplog)
     assert text.startswith("the metric 'error' compares every output")
-
-
-def test_outputs_in_a_dict_in_16_bits_are_watched_too(caplog):
-    output = widened({"a": torch.rand(4, 1).bfloat16(), "b": torch.rand(4, 1).bfloat16()})
-    watched(lambda output, target: output["a"] - target, "f")(output, torch.rand(4))
-    assert len(told(caplog)) == 1
-    watched(lambda output, target: output["a"][:, 0] - target, "f")(output, torch.rand(4))
-    assert told(caplog) == []
 
 
 @pytest.mark.parametrize(

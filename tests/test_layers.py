@@ -13,7 +13,6 @@ ROWS = [
     [
         "settings wording",
         "broadcasts",
-        "outputs",
         "direction",
         "busy",
         "devices",
