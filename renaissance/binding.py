@@ -7,6 +7,7 @@ arena alive; the arena never keeps the module alive.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import weakref
 from collections.abc import Callable, Collection, Sequence
@@ -205,6 +206,10 @@ class Binding:
     def edited(self) -> list[str]:
         """Names of 16-bit copies that somebody has written into, and whose masters differ."""
         return self._edits.names()
+
+    def looked_at(self) -> contextlib.AbstractContextManager[None]:
+        """Around a state dict of the whole module: edits are looked for once."""
+        return self._edits.looked_at()
 
     @torch.no_grad()
     def take_edits(self) -> None:

@@ -20,6 +20,9 @@ logger = logging.getLogger("renaissance")
 
 Shape = tuple[int, ...]
 
+#: More tensors than these are put together by an operation, not broadcast against each other.
+MOST_OPERANDS = 8
+
 #: Torch's losses that compare element by element, and broadcast where shapes differ.
 ELEMENTWISE: tuple[Callable[..., Any], ...] = (
     *(F.l1_loss, F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.poisson_nll_loss, F.kl_div),
@@ -79,7 +82,7 @@ class _Watch(TorchFunctionMode):
     ) -> Any:
         result = function(*args, **(kwargs or {}))
         given = [x for x in tree_leaves((args, kwargs or {})) if isinstance(x, Tensor)]
-        if isinstance(result, Tensor) and self.met is None:
+        if isinstance(result, Tensor) and self.met is None and len(given) <= MOST_OPERANDS:
             self._look(given, None if function in ELEMENTWISE else tuple(result.shape))
         self._note(tree_leaves(result), set().union(*(self._side(x) for x in given)))
         return result

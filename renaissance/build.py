@@ -19,6 +19,7 @@ from renaissance.carried import Origin
 from renaissance.data.batch import NO_TARGETS, on_host
 from renaissance.data.loader import Loader
 from renaissance.fastpath import choose_passes
+from renaissance.foreign_losses import CallableLoss
 from renaissance.frozen import freeze
 from renaissance.init import Initializer
 from renaissance.losses import LossFunction
@@ -372,6 +373,8 @@ def _assemble(
     # A tensor of its own over S: autograd must not count what is written beside it in the arena.
     layers.bind_dropouts(module, from_dlpack(memory.region("S")))
     passes = Passes(module, recipe.loss.function(task.device), metrics, precision)
+    is_foreign = isinstance(recipe.loss, CallableLoss)
+    passes.takes_any_numbers = not is_foreign and all(isinstance(m, str) for m in recipe.metrics)
     parameters = [module.get_parameter(segment.name) for segment in plan.parameters]
 
     executor: StepExecutor

@@ -208,7 +208,7 @@ class CapturedExecutor(StepExecutor):
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # inductor's own remarks are no concern of the user's
-            if self.passes.forward is not None:
+            if self.passes.forward is not None and self.passes.takes_any_numbers:
                 with compiled_ahead():
                     warm()
             for _ in range(WARM_UPS):

@@ -7,6 +7,7 @@ through its ``.data``, which moves no version counter. So the two are compared, 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -29,7 +30,17 @@ class Edits:
 
     def __init__(self, bounds: Sequence[Bound], arena: Arena) -> None:
         self._arena = arena
+        self._is_clean = False  # known of all copies, for now
         self._bounds = {bound.segment.name: bound for bound in bounds if bound.segment.working}
+
+    @contextlib.contextmanager
+    def looked_at(self) -> Iterator[None]:
+        """Inside, nobody writes: one look at all of A serves every `master`."""
+        self._is_clean = self._is_untouched()
+        try:
+            yield
+        finally:
+            self._is_clean = False
 
     def names(self) -> list[str]:
         """Of the copies that differ from their masters."""
@@ -45,7 +56,7 @@ class Edits:
 
     def master(self, segment: Segment) -> torch.Tensor:
         """A view of the master, or what `take` would make of it."""
-        same = self._compared(self._bounds[segment.name])
+        same = None if self._is_clean else self._compared(self._bounds[segment.name])
         return self._arena.wrap("W", segment) if same is None else self._merged(segment, same)
 
     def _found(self) -> Iterator[tuple[Bound, torch.Tensor]]:

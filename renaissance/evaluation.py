@@ -245,7 +245,8 @@ def _rows_of(output: Any, samples: int) -> tuple[list[npt.NDArray[Any] | None], 
                 f"predict: the model gives a tensor of shape {tuple(leaf.shape)} for {samples} "
                 "samples; each of its outputs needs a row for every sample"
             )
-        rows.append(None if leaf is None else leaf.cpu().numpy())
+        # A copy, on the CPU too: it may be the input, whose memory the next batches take.
+        rows.append(None if leaf is None else leaf.detach().to("cpu", copy=True).numpy())
     return rows, structure
 
 

@@ -15,6 +15,7 @@ is one contiguous range that one kernel updates.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -254,6 +255,10 @@ class Memory:
     def edited(self, module: nn.Module) -> list[str]:
         """Names of 16-bit copies that were changed in place, without their masters."""
         return self._bound_to(module).edited()
+
+    def looked_at(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
+        """Around a state dict of the whole module: edits are looked for once, not in each layer."""
+        return self._bound_to(module).looked_at()
 
     def take_edits(self, module: nn.Module) -> None:
         """What was changed in place in 16-bit copies reaches their masters."""

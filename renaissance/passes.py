@@ -53,11 +53,14 @@ class Passes:
         head: A fused ``(output, target, sums) -> (loss sum, weight)`` that adds to the sums
             itself, or None.
         landing: Where a fused forward's backward puts its gradients, or None.
+        takes_any_numbers: Loss and metrics are ours, which no output makes fail; one of somebody
+            else may assert on the device that probabilities are some.
     """
 
     forward: Forward | None = None
     head: Head | None = None
     landing: Landing | None = None
+    takes_any_numbers: bool = False
 
     def __init__(
         self, module: nn.Module, loss: LossFunction, metrics: Sequence[Metric], precision: Precision

@@ -24,28 +24,38 @@ logger = logging.getLogger("renaissance")
 
 
 LOCK = ".lock"
+_ours: set[pathlib.Path] = set()  # folders that tasks of this process train in; locks allow them
 
 
 @contextlib.contextmanager
 def alone(task: Task) -> Iterator[None]:
-    """Keeps other processes from training in the same run folder at the same time.
+    """Keeps others, processes and tasks, from training in the same run folder at the same time.
 
     The system takes the lock back when the process ends, however it ends; a forked worker that
     outlives it does not hold it. Where a file system has no locks there is none.
 
     Raises:
-        RuntimeError: Another process trains there.
+        RuntimeError: Another process, or another task of this one, trains there.
     """
     if task.run_dir is None:
         yield
         return
     task.run_dir.mkdir(parents=True, exist_ok=True)
-    handle = _locked(task.run_dir)
+    folder = task.run_dir.resolve()
+    if folder in _ours:
+        raise RuntimeError(
+            f"another task of this process trains in {folder} now; give another run_dir"
+        )
+    handle = _locked(folder)
+    _ours.add(folder)
     try:
         yield
     finally:
-        (task.run_dir / LOCK).unlink(missing_ok=True)
-        os.close(handle)
+        _ours.discard(folder)
+        try:
+            (folder / LOCK).unlink(missing_ok=True)
+        finally:
+            os.close(handle)
 
 
 def _locked(folder: pathlib.Path) -> int:

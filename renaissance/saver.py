@@ -8,6 +8,7 @@ snapshot in a thread, so that training waits for the snapshot only.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
 import re
 import shutil
@@ -312,10 +313,11 @@ def remove_checkpoint(place: Path) -> None:
 def remove_leftovers(root: Path) -> None:
     """Remove the temporary files that killed processes of this machine left in `root`."""
     pattern = re.compile(rf"\..+\.(new|gone)-{re.escape(socket.gethostname())}-(\d+)-\d+")
-    for path in root.iterdir() if root.is_dir() else ():
-        match = pattern.fullmatch(path.name)
-        if match and not _is_alive(int(match[2])):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with contextlib.suppress(OSError):  # somebody else's, or gone by now
+        for path in root.iterdir() if root.is_dir() else ():
+            match = pattern.fullmatch(path.name)
+            if match and not _is_alive(int(match[2])):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _is_alive(process: int) -> bool:

@@ -38,7 +38,8 @@ BESIDE = {"optimizer": "moments", "ema": "averages", "buffers": "buffers of no s
 
 def files_of(built: Built) -> dict[str, dict[str, Tensor]]:
     """Tensors by name, by file, as views of the regions or copies: float32 masters, never A."""
-    model = {name: _tensor(name, t) for name, t in built.module.state_dict().items()}
+    with built.memory.looked_at(built.module):
+        model = {name: _tensor(name, t) for name, t in built.module.state_dict().items()}
     files = {"model": model}
     hidden = {
         segment.name: _real(built.memory.view("B", segment.name))
@@ -132,6 +133,9 @@ def _fits(
         if not may_differ:
             checkpoint.refuse(f"{name}{SUFFIX} is not part of this run")
         logger.warning("resume: the checkpoint's %s are left out, this run has none", what)
+        return False
+    if name == "buffers" and name not in checkpoint.files:
+        logger.warning("resume: the checkpoint is from before %s were kept; they stay", what)
         return False
     if not may_differ:
         checkpoint.file(name).check(wanted)

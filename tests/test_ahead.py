@@ -63,6 +63,20 @@ def test_inside_each_kernel_is_compiled_once_and_none_is_launched(function):
     assert len(function.launched) == 1
 
 
+def test_constants_count_by_value_wherever_they_are(function):
+    function.constexprs = (2, 3)
+    with compiled_ahead(threads=1):
+        Kernel(function)[(1,)](X, Y, 1024, 784, RELU=True)
+        Kernel(function)[(1,)](X, Y, 512, 1024, RELU=True)
+    assert len(function.compiled) == 2
+    kernel = Kernel(function)
+    with compiled_ahead(threads=1):
+        kernel[(1,)](X, Y, 1024, 784, RELU=True)
+        kernel[(1,)](X, Y, 512, 1024, RELU=True)  # divisible by 16 as the first is
+        kernel[(1,)](X, Y, 512, 1024, RELU=True)
+    assert len(function.compiled) == 4
+
+
 def test_another_thread_launches_meanwhile(function):
     kernel = Kernel(function)
     with compiled_ahead(threads=1):

@@ -193,6 +193,21 @@ def test_channels_are_dropped_as_a_whole():
     assert torch.equal(drop.eval()(x), x) and type(drop.plain()) is nn.Dropout2d
 
 
+def test_rows_of_channels_too_are_dropped_by_a_dropout2d():
+    drop = rn.nn.ChannelDropout(0.25, ndim=2)
+    drop.bind(scalars(), layer=3)
+    x = rows(64, 32, 7).abs() + 1
+    kept = drop(x)[:, :, 0] != 0
+    assert torch.allclose(drop(x), torch.where(kept[:, :, None], x / 0.75, 0.0), rtol=1e-6)
+
+
+def test_a_layer_made_by_hand_drops_too():
+    own = MultiheadAttention(8, 2, dropout=0.25, batch_first=True)
+    bind_dropouts(own, scalars())
+    x = rows(64, 12, 8)
+    assert 0.2 < (own(x, x, x, average_attn_weights=False)[1] == 0).float().mean() < 0.3
+
+
 def test_wrong_shapes_and_hints_are_refused():
     with pytest.raises(
         ValueError, match=r"takes \(N, C\) and 1 more dimensions, received \(4, 2\)"

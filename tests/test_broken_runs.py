@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import renaissance as rn
-from renaissance import saver
-from renaissance.checkpoint import write_checkpoint
+from renaissance import saver, snapshot
+from renaissance.checkpoint import read_checkpoint, write_checkpoint
 from renaissance.saver import step_name
 
 rng = np.random.default_rng(0)
@@ -86,6 +86,17 @@ def test_buffers_of_no_state_dict_are_part_of_a_resume(tmp_path, stop):
     assert int(resumed.model.count) == 6 and facts(resumed) == facts(unbroken)
     weights = make(model=Remembers()).load(tmp_path, weights_only=True).model
     assert int(weights.count) == 0  # it is the module's own business beside a state dict
+
+
+def test_a_checkpoint_from_before_such_buffers_were_kept_goes_on_without(tmp_path, caplog):
+    first = make(model=Remembers())
+    first.fit(max_steps=3, verbose=0)
+    checkpoint = read_checkpoint(first.save(tmp_path / "c"))
+    del checkpoint.files["buffers"]
+    other = make(model=Remembers())
+    snapshot.restore(other, checkpoint, ())
+    assert "from before buffers of no state dict were kept" in caplog.text
+    assert other.attempted_steps == 3 and int(other.model.count) == 0
 
 
 def test_a_state_dict_of_other_things_than_tensors_is_refused_at_once(tmp_path):
@@ -209,6 +220,18 @@ with rundir.alone(SimpleNamespace(run_dir=Path(sys.argv[1]))):
 
 
 @pytest.mark.timeout(60)
+def test_two_tasks_of_a_process_do_not_train_in_one_folder(tmp_path):
+    class FitsAnother(rn.Callback):
+        def on_epoch_end(self, epoch, logs):
+            with pytest.raises(RuntimeError, match="another task of this process trains in"):
+                make(tmp_path).fit(epochs=1, verbose=0)
+            assert (tmp_path / ".lock").exists()
+
+    make(tmp_path, callbacks=[FitsAnother()]).fit(epochs=2, verbose=0)
+    assert not (tmp_path / ".lock").exists()
+    make(tmp_path).fit(epochs=1, verbose=0)
+
+
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:

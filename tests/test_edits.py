@@ -217,3 +217,20 @@ def test_a_callback_may_write_frozen_weights_at_any_time():
         task.fit(epochs=2, verbose=0, callbacks=[Follow()])
         found = task.state_dict()
         assert torch.equal(found["behind.weight"], found["lead.weight"].bfloat16().float())
+
+
+def test_a_checkpoint_looks_at_all_copies_at_once(monkeypatch, tmp_path):
+    asked, compared = [], Edits._compared
+    monkeypatch.setattr(
+        Edits, "_compared", lambda self, b: asked.append(b.segment.name) or compared(self, b)
+    )
+    with compiled("bf16-mixed") as task:
+        task.fit(epochs=1, verbose=0)
+        asked.clear()
+        task.save(tmp_path / "clean")
+        assert asked == []
+        task.model[3].weight.data.fill_(2.0)  # a control: this is seen, and saved
+        task.save(tmp_path / "edited")
+        assert asked
+        task.load(tmp_path / "edited", weights_only=True)
+        assert task.state_dict()["3.weight"].unique().tolist() == [2.0]

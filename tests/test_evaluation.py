@@ -396,3 +396,19 @@ def test_batches_that_make_no_one_array_are_told():
 
     with pytest.raises(ValueError, match=r"a sample \(4,\) in one batch and \(8,\) in another"):
         several_task(Products(4, 3)).predict(loader())
+
+
+class Passing(nn.Linear):
+    """Gives its input, and a part of it, beside a prediction."""
+
+    def forward(self, x):
+        return super().forward(x), x, x[:, 1:]
+
+
+def test_outputs_that_are_the_input_are_those_of_their_own_batch():
+    x = np.arange(2000, dtype=np.float32).reshape(500, 4)
+    task = rn.Task(Passing(4, 3), seed=1, device="cpu").optimizer(rn.SGD(lr=0.1))
+    task.loss(lambda out, y: out[0].square().mean())
+    task.data(rn.Loader.from_arrays(x, np.zeros(500), batch_size=10)).compile(report="none")
+    _, whole, part = task.predict(rn.Loader.from_arrays(x, batch_size=10))
+    assert (whole == x).all() and (part == x[:, 1:]).all()

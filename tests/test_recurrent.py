@@ -167,3 +167,12 @@ def test_only_layers_that_drop_are_swapped():
     assert swap_dropouts(model) == ["2"]
     restore_dropouts(model)
     assert type(model[2]) is nn.RNN
+
+
+def test_weights_that_are_made_from_others_are_left_to_torch():
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        normed = torch.nn.utils.weight_norm(
+            nn.LSTM(4, 5, num_layers=2, dropout=0.3), "weight_hh_l1"
+        )
+    owner = nn.ModuleDict({"layer": normed})
+    assert swap_dropouts(owner) == [] and owner["layer"] is normed

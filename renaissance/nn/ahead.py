@@ -33,6 +33,9 @@ class Kernel:
 
     def __init__(self, function: Any, unspecialized: Collection[str] = ()) -> None:
         self.function = function
+        self._constants = getattr(
+            function, "constexprs", ()
+        )  # places of them, in any case by value
         self._unspecialized = [
             place for place, name in enumerate(function.arg_names) if name in unspecialized
         ]
@@ -46,6 +49,9 @@ class Kernel:
     def key(self, arguments: tuple[Any, ...], constants: dict[str, Any]) -> tuple[Any, ...]:
         """Equal for launches that one compiled kernel serves."""
         kinds: list[Any] = [_kind(argument) for argument in arguments]
+        for place in self._constants:
+            if place < len(kinds):
+                kinds[place] = arguments[place]
         for place in self._unspecialized:
             kinds[place] = None
         return (self, *kinds, *sorted(constants.items()))

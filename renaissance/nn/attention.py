@@ -25,6 +25,10 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     drop: Dropout
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.drop = Dropout(self.dropout)
+
     @classmethod
     def of(cls, plain: nn.MultiheadAttention) -> MultiheadAttention:
         """The keyed layer in the place of a plain one."""

@@ -217,13 +217,14 @@ class ChannelDropout(Dropout):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        if x.dim() != self.ndim + 2:
+        is_row = self.ndim == 2 and x.dim() == 3  # (N, C, L), which torch's Dropout2d takes too
+        if x.dim() != self.ndim + 2 and not is_row:
             raise ValueError(
                 f"ChannelDropout(ndim={self.ndim}) takes (N, C) and {self.ndim} more dimensions, "
                 f"received {tuple(x.shape)}"
             )
         kept = super().forward(x.new_ones(x.shape[:2]))
-        return x * kept.view(*x.shape[:2], *(1,) * self.ndim)
+        return x * kept.view(*x.shape[:2], *(1,) * (x.dim() - 2))
 
     def extra_repr(self) -> str:
         return f"p={self.p}, ndim={self.ndim}"

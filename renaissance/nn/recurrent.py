@@ -64,9 +64,14 @@ class KeyedRecurrent(nn.RNNBase):
 
     def _has_parts(self) -> bool:
         """Whether the parts hold the parameters that this module has now."""
-        firsts = [getattr(self, f"weight_ih_l{k}") for k in range(self.num_layers)]
-        held = [part.weight_ih_l0 for part in self.parts]
-        return len(held) == len(firsts) and all(a is b for a, b in zip(held, firsts))
+        if len(self.parts) != self.num_layers:
+            return False
+        return all(
+            getattr(part, name) is getattr(self, name.replace("_l0", f"_l{k}"))
+            for k, part in enumerate(self.parts)
+            for names in part._all_weights
+            for name in names
+        )
 
     def _part(self, k: int) -> nn.RNNBase:
         """Layer k by itself."""
@@ -125,5 +130,7 @@ def keyed_recurrent(layer: Any) -> KeyedRecurrent | None:
     """The keyed layer in the place of one of torch's that drops; None for any other layer."""
     for own in (LSTM, GRU, RNN):
         if type(layer) is own.stands_for and layer.num_layers > 1 and 0 < layer.dropout < 1:
-            return own.of(layer)
+            names = [name for names in layer._all_weights for name in names]
+            is_plain = all(name in layer._parameters for name in names)  # no weight_norm, say
+            return own.of(layer) if is_plain else None
     return None
