@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from droppers import Channels, Encoder
 from torch import nn
 
 import renaissance as rn
@@ -99,31 +100,6 @@ def test_gradients_pass_through_what_was_kept():
     own.drop.forward = lambda w: w * (torch.arange(w.numel()).view(w.shape) % 2) * 2.0
     x = rows(2, 3, 8).double().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: own(x, x, x, need_weights=False)[0], x)
-
-
-class Encoder(nn.Module):
-    """A transformer of torch's default dropout, classifying by the mean over places."""
-
-    def __init__(self):
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.head(self.body(x).mean(1))
-
-
-class Channels(nn.Module):
-    """A convolution whose channels are dropped."""
-
-    def __init__(self):
-        super().__init__()
-        self.body, self.drop = nn.Conv1d(5, 8, 3), nn.Dropout1d(0.5)
-        self.head = nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.head(self.drop(self.body(x)).mean(2))
 
 
 def made(network, seed=1, **options):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from droppers import Channels, Encoder
 from torch import nn
 
 import renaissance as rn
@@ -18,30 +19,6 @@ pytestmark = [
 rng = np.random.default_rng(0)
 X = rng.normal(size=(230, 5, 8)).astype(np.float32)
 Y = rng.integers(0, 3, size=230)
-
-
-class Encoder(nn.Module):
-    """A transformer of torch's default dropout, classifying by the mean over places."""
-
-    def __init__(self):
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.head(self.body(x).mean(1))
-
-
-class Channels(nn.Module):
-    """Whole channels are dropped."""
-
-    def __init__(self):
-        super().__init__()
-        self.body, self.drop, self.head = nn.Conv1d(5, 8, 3), nn.Dropout1d(0.5), nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.head(self.drop(self.body(x)).mean(2))
 
 
 class Recurrent(nn.Module):
