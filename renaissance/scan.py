@@ -25,7 +25,8 @@ logger = logging.getLogger("renaissance")
 
 _HOST_READS = {"_local_scalar_dense", "item", "is_nonzero"}
 _DATA_SHAPES = {"nonzero", "masked_select", "unique_consecutive", "_unique2", "unique_dim"}
-_SWITCHES = {"dropout_p", "train", "training"}  # where they are 0 or False nothing is drawn
+# Where they are 0 or False nothing is drawn.
+_SWITCHES = {"dropout", "dropout_p", "train", "training"}
 _RANDOM_TAG = torch.Tag.nondeterministic_seeded
 
 
@@ -69,7 +70,7 @@ class _Watch(TorchDispatchMode):
 
 
 def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an operation draws random numbers as it is called: attention without dropout not."""
+    """Whether an operation draws as it is called: attention or cuDNN's LSTM without dropout not."""
     if _RANDOM_TAG not in func.tags:
         return False
     for place, argument in enumerate(func._schema.arguments):

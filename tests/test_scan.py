@@ -8,6 +8,7 @@ from small import X, make
 from torch import nn
 
 import renaissance as rn
+from renaissance import scan
 
 
 class Experts(nn.Module):
@@ -62,6 +63,31 @@ def test_attention_without_dropout_draws_nothing():
     make(Attends(0.0)).compile(report="none")
     with pytest.raises(RuntimeError, match="draw from torch's own generators"):
         make(Attends(0.1)).compile(report="none")
+
+
+def operations_that_can_drop():
+    """torch's operations that draw where a rate of dropout, or a switch of training, says so."""
+    for name in torch._C._dispatch_get_all_op_names():
+        space, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        found = getattr(getattr(torch.ops, space), packet, None)
+        operation = getattr(found, overload or "default", None)
+        if space == "aten" and torch.Tag.nondeterministic_seeded in getattr(operation, "tags", ()):
+            for argument in operation._schema.arguments:
+                is_switch = str(argument.type) in ("float", "bool")
+                if is_switch and argument.name.startswith(("dropout", "train")):
+                    yield operation, argument.name
+
+
+def test_whatever_can_drop_draws_by_its_rate():
+    """On a GPU, an LSTM is one operation that has both, whether it drops or not."""
+    names = set()
+    for operation, argument in operations_that_can_drop():
+        names.add(operation.overloadpacket.__name__)
+        on = {name: 1 for name in scan._SWITCHES}
+        assert scan._draws(operation, (), on), operation
+        assert not scan._draws(operation, (), {**on, argument: 0}), (operation, argument)
+    assert {"_cudnn_rnn", "_scaled_dot_product_flash_attention", "rrelu"} <= names
 
 
 def test_a_dropout_that_runs_twice_is_said(capsys):
