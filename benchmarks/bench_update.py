@@ -24,9 +24,9 @@ import torch
 import torchvision
 
 import renaissance
-from renaissance.memory import MemoryPlan
+from renaissance.memory.plan import MemoryPlan
 from renaissance.optim import SGD, AdamW
-from renaissance.update import Updater
+from renaissance.update.updater import Updater
 
 TRIAD = r"""
 extern "C" void triad(float* w, const float* g, float* m, float* v, long n) {

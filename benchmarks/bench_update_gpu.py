@@ -11,7 +11,7 @@ import torchvision
 from side_by_side import alternate, device_seconds, summary, table, write
 
 import renaissance as rn
-from renaissance.update import Updater
+from renaissance.update.updater import Updater
 
 ROUNDS, REPEATS = 20, 30
 

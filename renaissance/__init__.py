@@ -6,19 +6,10 @@ from renaissance.callbacks import EarlyStopping as EarlyStopping
 from renaissance.callbacks import LambdaCallback as LambdaCallback
 from renaissance.callbacks import ModelCheckpoint as ModelCheckpoint
 from renaissance.callbacks import TerminateOnNaN as TerminateOnNaN
-from renaissance.config import Experiment as Experiment
-from renaissance.config import load_experiment as load_experiment
-from renaissance.curves import WSDLR as WSDLR
-from renaissance.curves import CosineAnnealingLR as CosineAnnealingLR
-from renaissance.curves import (
-    CosineAnnealingWithWarmRestartsLR as CosineAnnealingWithWarmRestartsLR,
-)
-from renaissance.curves import ExponentialLR as ExponentialLR
-from renaissance.curves import LambdaLR as LambdaLR
-from renaissance.curves import MultiStepLR as MultiStepLR
-from renaissance.curves import OneCycleLR as OneCycleLR
-from renaissance.curves import PolynomialLR as PolynomialLR
-from renaissance.curves import StepLR as StepLR
+from renaissance.config.experiment import Experiment as Experiment
+from renaissance.config.experiment import load_experiment as load_experiment
+from renaissance.config.kinds import register as register
+from renaissance.config.yamltree import ConfigError as ConfigError
 from renaissance.data.auto import RandAugment as RandAugment
 from renaissance.data.auto import TrivialAugmentWide as TrivialAugmentWide
 from renaissance.data.batch import Batch as Batch
@@ -48,38 +39,47 @@ from renaissance.data.resizing import RandomResizedCrop as RandomResizedCrop
 from renaissance.data.resizing import Resize as Resize
 from renaissance.ema import Clip as Clip
 from renaissance.ema import Ema as Ema
+from renaissance.fit.nonfinite import NonFiniteError as NonFiniteError
+from renaissance.fit.options import Horizon as Horizon
 from renaissance.history import History as History
 from renaissance.hooks import Callback as Callback
 from renaissance.hooks import Phase as Phase
 from renaissance.init import Initializer as Initializer
 from renaissance.init import InitRule as InitRule
 from renaissance.interrupts import Interrupted as Interrupted
-from renaissance.kinds import register as register
 from renaissance.loggers import CSVLogger as CSVLogger
 from renaissance.loggers import JSONLogger as JSONLogger
 from renaissance.loggers import TensorBoard as TensorBoard
 from renaissance.losses import BCEWithLogitsLoss as BCEWithLogitsLoss
 from renaissance.losses import CrossEntropyLoss as CrossEntropyLoss
 from renaissance.losses import MSELoss as MSELoss
-from renaissance.memory import MemoryPlan as MemoryPlan
+from renaissance.memory.plan import MemoryPlan as MemoryPlan
 from renaissance.metrics import Metric as Metric
-from renaissance.nonfinite import NonFiniteError as NonFiniteError
 from renaissance.optim import LARS as LARS
 from renaissance.optim import SGD as SGD
 from renaissance.optim import Adam as Adam
 from renaissance.optim import AdamW as AdamW
-from renaissance.options import Horizon as Horizon
-from renaissance.plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from renaissance.random import Generator as Generator
 from renaissance.random import Permutation as Permutation
 from renaissance.random import manual_seed as manual_seed
 from renaissance.report import ClassReport as ClassReport
-from renaissance.schedules import ConstantLR as ConstantLR
+from renaissance.schedules.curves import WSDLR as WSDLR
+from renaissance.schedules.curves import CosineAnnealingLR as CosineAnnealingLR
+from renaissance.schedules.curves import (
+    CosineAnnealingWithWarmRestartsLR as CosineAnnealingWithWarmRestartsLR,
+)
+from renaissance.schedules.curves import ExponentialLR as ExponentialLR
+from renaissance.schedules.curves import LambdaLR as LambdaLR
+from renaissance.schedules.curves import MultiStepLR as MultiStepLR
+from renaissance.schedules.curves import OneCycleLR as OneCycleLR
+from renaissance.schedules.curves import PolynomialLR as PolynomialLR
+from renaissance.schedules.curves import StepLR as StepLR
+from renaissance.schedules.plateau import ReduceLROnPlateau as ReduceLROnPlateau
+from renaissance.schedules.schedule import ConstantLR as ConstantLR
 from renaissance.score import Score as Score
 from renaissance.switches import set_environment as _set_environment
 from renaissance.task import Task as Task
 from renaissance.tensorfile import CheckpointError as CheckpointError
-from renaissance.yamltree import ConfigError as ConfigError
 
 __version__ = built.VERSION
 _set_environment()

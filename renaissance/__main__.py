@@ -1,6 +1,6 @@
 """``python -m renaissance``: the command line."""
 
-from renaissance.cli import run
+from renaissance.cli.main import run
 
 if __name__ == "__main__":
     run()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 if TYPE_CHECKING:
-    from renaissance.build import Built
-    from renaissance.operations import RangeOp
+    from renaissance.assembly.build import Built
     from renaissance.task import Task
+    from renaissance.update.operations import RangeOp
 
 
 def human_bytes(count: int) -> str:

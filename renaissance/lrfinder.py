@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from renaissance import snapshot
 from renaissance.busy import FIT, LOOKING
 from renaissance.data.loader import Loader
 from renaissance.figures import COLOURS, Line, Panel, draw_panels
+from renaissance.fit import snapshot
 from renaissance.task import Task
 
 #: Weight of the past in the smoothed loss, and how far it may rise above its lowest.

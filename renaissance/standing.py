@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from renaissance import evaluation, snapshot
-from renaissance.build import Built
+from renaissance.assembly.build import Built
+from renaissance.assembly.carried import Carried
+from renaissance.assembly.frozen import Frozen
+from renaissance.assembly.recipe import Told
 from renaissance.busy import FIT, LOOKING, not_inside
-from renaissance.carried import Carried
-from renaissance.frozen import Frozen
+from renaissance.fit import evaluation, snapshot
+from renaissance.fit.options import Horizon, Position
 from renaissance.history import History
 from renaissance.hooks import CallbackList
-from renaissance.memory import MemoryPlan
-from renaissance.options import Horizon, Position
+from renaissance.memory.plan import MemoryPlan
 from renaissance.precision import Precision
-from renaissance.recipe import Told
-from renaissance.schedules import ScheduleRun
-from renaissance.step import StepExecutor
+from renaissance.schedules.schedule import ScheduleRun
+from renaissance.step.executor import StepExecutor
 from renaissance.switches import Switches
 
 if TYPE_CHECKING:
-    from renaissance.resume import Checkpoints
+    from renaissance.fit.resume import Checkpoints
 
 
 class Standing(Told):

@@ -15,22 +15,23 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from renaissance import evaluation, resume
-from renaissance.build import build, check_compile_options, check_module
+from renaissance.assembly.build import build, check_compile_options, check_module
+from renaissance.assembly.carried import Carried
+from renaissance.assembly.misfit import explaining
+from renaissance.assembly.scan import check_late_seed
 from renaissance.busy import FIT, LOOKING, not_inside
-from renaissance.carried import Carried
 from renaissance.data.batch import Batch
 from renaissance.data.foreign import as_loader
 from renaissance.data.loader import Loader
 from renaissance.describe import compile_report, module_summary
 from renaissance.devices import resolve_device
-from renaissance.dryrun import dry_run
+from renaissance.fit import evaluation, resume
+from renaissance.fit.dryrun import dry_run
+from renaissance.fit.loop import run_fit
+from renaissance.fit.options import KERAS, Position, check_fit_arguments, fit_options
 from renaissance.history import History
 from renaissance.hooks import Callback
 from renaissance.init import Initializer
-from renaissance.loop import run_fit
-from renaissance.misfit import explaining
-from renaissance.options import KERAS, Position, check_fit_arguments, fit_options
 from renaissance.precision import resolve_precision
 from renaissance.progress import resolve_verbose
 from renaissance.random import Generator, check_seed, default_seed, derive, fresh_seed
@@ -232,19 +233,17 @@ class Task(Standing):
     def reset(self, seed: int | None = None) -> Self:
         """Start afresh without compiling again: weights, moments, counters, history, position.
 
-        Buffers, and after ``init("keep")`` the weights, are those that the first compile found.
-        A fit that follows has the bits of the first fit of a new task.
+        Buffers, and after ``init("keep")`` the weights, are those that the first compile found. A
+        fit that follows has the bits of a new task's first, which a seed must not be too late for.
         """
+        built = self.require()
         if seed is not None:
+            check_late_seed(built.scan)
             self.seed, self.seed_given = check_seed(seed), True
         self.generator = Generator(derive(self.seed, "user"))
         self.position, self.history, self.open_epoch = Position(), History(), {}
         self.horizon, self._rates, self.best, self.callback_states = None, None, {}, []
-        built = self.require()
-        scalars = built.updater.scalars
-        first = 65536.0 if self.precision.loss_scaling else 1.0
-        scalars.load_state(dict.fromkeys(scalars.state(), 0) | {"loss_scale": first})
-        scalars.write(seed=self.seed, stop=0)
+        built.updater.scalars.restart(self.seed)
         built.memory.region("R").zero_()
         initializer = None if self._recipe.keep_weights else self._recipe.init or Initializer()
         with self.switches():

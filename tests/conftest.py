@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from renaissance.kinds import REGISTRY
+from renaissance.config.kinds import REGISTRY
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 

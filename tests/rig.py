@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from renaissance.memory import MemoryPlan
+from renaissance.memory.plan import MemoryPlan
 from renaissance.optim import LARS
-from renaissance.update import Updater
+from renaissance.update.updater import Updater
 
 DEVICE = "cpu"
 

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 import renaissance as rn
-from renaissance import saver, snapshot
+from renaissance import saver
 from renaissance.checkpoint import read_checkpoint, write_checkpoint
+from renaissance.fit import snapshot
 from renaissance.saver import step_name
 
 rng = np.random.default_rng(0)
@@ -212,7 +213,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from renaissance import rundir
+from renaissance.fit import rundir
 with rundir.alone(SimpleNamespace(run_dir=Path(sys.argv[1]))):
     print("held", flush=True)
     time.sleep(60)

@@ -12,13 +12,13 @@ import torch
 from PIL import Image
 
 import renaissance as rn
-from renaissance.cli import main
-from renaissance.cli_predict import evaluation_data
-from renaissance.config import load_experiment
-from renaissance.kinds import REGISTRY
-from renaissance.planning import LiveBytes, Outlook
+from renaissance.cli.main import main
+from renaissance.cli.planning import LiveBytes, Outlook
+from renaissance.cli.predict import evaluation_data
+from renaissance.cli.runfolder import RunFolder, slug
+from renaissance.config.experiment import load_experiment
+from renaissance.config.kinds import REGISTRY
 from renaissance.report import read_metrics
-from renaissance.runfolder import RunFolder, slug
 from renaissance.saver import checkpoint_folders, newest_intact, write_pointer
 from renaissance.tensorfile import CheckpointError
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import renaissance as rn
-from renaissance.config import (
+from renaissance.config.experiment import (
     LOOKS,
     Experiment,
     differences,
@@ -20,10 +20,10 @@ from renaissance.config import (
     load_experiment,
     load_tree,
 )
-from renaissance.factories import Call
-from renaissance.kinds import BASES, BUILTIN, REGISTRY, Registry
+from renaissance.config.factories import Call
+from renaissance.config.kinds import BASES, BUILTIN, REGISTRY, Registry
+from renaissance.config.yamltree import ConfigError, Source, apply_override, parse_text
 from renaissance.settings import Value
-from renaissance.yamltree import ConfigError, Source, apply_override, parse_text
 
 BASE = (Path(__file__).parent / "gallery" / "_base.yaml").read_text()
 

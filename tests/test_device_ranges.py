@@ -9,10 +9,11 @@ from cases import OPTIMIZERS
 from rig import Rig, assert_same, same_bits
 from torch import nn
 
-from renaissance import kernels, update
-from renaissance.device_ranges import DeviceRanges
+from renaissance import kernels
 from renaissance.ema import Clip, Ema
 from renaissance.optim import LARS, SGD, AdamW
+from renaissance.update import updater as update
+from renaissance.update.device_ranges import DeviceRanges
 
 pytestmark = [
     pytest.mark.skipif(host_kernels.COMPILER is None, reason="there is no g++"),

@@ -6,7 +6,15 @@ import importlib
 import pytest
 
 #: Modules whose examples need nothing but the module; the number is how many lines they run.
-MODULES = {"curves": 1, "ema": 1, "init": 2, "losses": 1, "optim": 2, "plateau": 2, "random": 2}
+MODULES = {
+    "schedules.curves": 1,
+    "ema": 1,
+    "init": 2,
+    "losses": 1,
+    "optim": 2,
+    "schedules.plateau": 2,
+    "random": 2,
+}
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import renaissance as rn
-from renaissance.edits import Edits
+from renaissance.memory.edits import Edits
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import renaissance as rn
-from renaissance import evaluation
+from renaissance.fit import evaluation
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(20, 4)).astype(np.float32), rng.integers(0, 3, size=20)

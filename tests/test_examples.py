@@ -20,7 +20,7 @@ from real_data import real_data
 from torch import nn
 
 import renaissance as rn
-from renaissance.config import load_experiment
+from renaissance.config.experiment import load_experiment
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

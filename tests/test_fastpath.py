@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import renaissance as rn
+from renaissance.assembly.fastpath import choose_passes
 from renaissance.describe import compile_report, operations_of
-from renaissance.fastpath import choose_passes
 
 PICTURES = torch.randint(0, 256, (24, 8, 8, 3), generator=torch.Generator().manual_seed(1))
 

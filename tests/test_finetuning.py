@@ -7,10 +7,10 @@ import torch
 from small import make
 
 import renaissance as rn
-from renaissance.build import Built
-from renaissance.cli import main
-from renaissance.config import load_experiment
-from renaissance.planning import Outlook
+from renaissance.assembly.build import Built
+from renaissance.cli.main import main
+from renaissance.cli.planning import Outlook
+from renaissance.config.experiment import load_experiment
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from renaissance import _native, kernels
 from renaissance.nn.fused_loss import classify
-from renaissance.scalars import Scalars
+from renaissance.update.scalars import Scalars
 
 pytestmark = [
     pytest.mark.skipif(host_kernels.COMPILER is None, reason="there is no g++"),

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from renaissance.config import load_experiment
-from renaissance.yamltree import ConfigError
+from renaissance.config.experiment import load_experiment
+from renaissance.config.yamltree import ConfigError
 
 GALLERY = pathlib.Path(__file__).parent / "gallery"
 NAMES = sorted(path.name for path in GALLERY.glob("*.yaml") if path.name != "_base.yaml")

@@ -9,8 +9,8 @@ from torch import nn
 
 import renaissance as rn
 from renaissance.checkpoint import read_checkpoint, write_encoded
+from renaissance.fit.snapshot import HostCopy
 from renaissance.saver import step_name
-from renaissance.snapshot import HostCopy
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -7,8 +7,8 @@ import pytest
 from torch import nn
 
 import renaissance as rn
-from renaissance import snapshot
 from renaissance.checkpoint import read_checkpoint
+from renaissance.fit import snapshot
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(24, 4)).astype(np.float32), rng.integers(0, 3, size=24)

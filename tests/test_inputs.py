@@ -5,7 +5,7 @@ import torch
 import torch.utils._pytree
 
 from renaissance.data.batch import to_device
-from renaissance.inputs import LateNumber, RateFeed, copied_in_time
+from renaissance.step.inputs import LateNumber, RateFeed, copied_in_time
 
 
 class Events:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from renaissance import MemoryPlan
-from renaissance.segments import SHARED
-from renaissance.tables import human, table
+from renaissance.memory.segments import SHARED
+from renaissance.memory.tables import human, table
 
 
 @st.composite

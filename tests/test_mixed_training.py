@@ -8,7 +8,7 @@ from PIL import Image
 from torch import nn
 
 import renaissance as rn
-from renaissance.config import ConfigError, load_experiment
+from renaissance.config.experiment import ConfigError, load_experiment
 from renaissance.datasets import Digits, Synthetic
 from renaissance.models import mlp
 

@@ -14,7 +14,7 @@ from torch import nn
 from renaissance import _native
 from renaissance.ema import Clip
 from renaissance.optim import LARS, SGD
-from renaissance.range_tables import walk
+from renaissance.update.range_tables import walk
 
 
 def tree(x):

@@ -8,8 +8,8 @@ import pytest
 import small
 
 from renaissance.checkpoint import write_encoded
-from renaissance.cli import main
-from renaissance.proof import KillAt, Proof, verify_resume
+from renaissance.cli.main import main
+from renaissance.cli.proof import KillAt, Proof, verify_resume
 from renaissance.saver import newest_intact
 
 TINY = """\
@@ -78,7 +78,7 @@ def test_there_is_a_checkpoint_when_the_process_dies(tmp_path, monkeypatch, step
         return write_encoded(*arguments)
 
     monkeypatch.setattr("renaissance.saver.write_encoded", slow)
-    monkeypatch.setattr("renaissance.proof.os.kill", die)
+    monkeypatch.setattr("renaissance.cli.proof.os.kill", die)
     task = small.make(run_dir=tmp_path)
     task.compile(report="none")
     with pytest.raises(KeyboardInterrupt):

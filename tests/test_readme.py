@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import renaissance as rn
-from renaissance.cli import main
+from renaissance.cli.main import main
+from renaissance.config.kinds import REGISTRY
 from renaissance.datasets import Digits
-from renaissance.kinds import REGISTRY
 
 ROOT = Path(__file__).parent.parent
 SHORT = "fit.epochs=2"

@@ -40,7 +40,7 @@ def test_a_failed_compile_can_be_mended():
 
 
 def test_a_first_compile_that_fails_late_leaves_the_module_free(monkeypatch):
-    from renaissance.step import StepExecutor
+    from renaissance.step.executor import StepExecutor
 
     def fail(*_):
         raise OSError("no memory")
@@ -179,6 +179,25 @@ def test_reset_keeps_what_a_rule_keeps():
     start = task.state_hash()
     task.fit(epochs=1, verbose=0)
     assert task.reset().state_hash() == start
+
+
+def test_a_seed_that_comes_too_late_is_refused_and_changes_nothing():
+    class Draws(Net):
+        def forward(self, x):
+            return super().forward(torch.nn.functional.dropout(x, 0.5, self.training))
+
+    task = make(Draws(), seed=None).compile(report="none")
+    before, seed = task.state_hash(), task.seed
+    with pytest.raises(RuntimeError, match="compiled without a seed and draws from torch's own"):
+        task.reset(seed=5)
+    assert (task.state_hash(), task.seed, task.seed_given) == (before, seed, False)
+    plain = make(Net(), seed=None, valid=False).compile(report="none").reset(seed=5)
+    assert (
+        plain.state_hash() == make(Net(), seed=5, valid=False).compile(report="none").state_hash()
+    )
+    with pytest.raises(RuntimeError, match=r"task\.compile\(\) first"):
+        (uncompiled := make(Net(), seed=1)).reset(seed=5)
+    assert uncompiled.seed == 1
 
 
 def test_another_initializer_judges_the_start_and_not_what_training_made_of_it():

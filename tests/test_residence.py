@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import renaissance as rn
-from renaissance import residence
 from renaissance.data.resident import ResidentData
 from renaissance.random import AUGMENT, derive
-from renaissance.residence import Residence
+from renaissance.step import residence
+from renaissance.step.residence import Residence
 
 
 def home(shuffle=True, n=23):

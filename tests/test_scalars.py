@@ -8,7 +8,7 @@ import reference
 import torch
 
 from renaissance import _native
-from renaissance.scalars import RECORD, STATE, Scalars
+from renaissance.update.scalars import RECORD, STATE, Scalars
 
 RECIPE = {
     "nominal": 8.0,

@@ -8,7 +8,7 @@ from small import X, make
 from torch import nn
 
 import renaissance as rn
-from renaissance import scan
+from renaissance.assembly import scan
 
 
 class Experts(nn.Module):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import renaissance as rn
-from renaissance.schedules import resolve_lr
+from renaissance.schedules.schedule import resolve_lr
 
 CLOSE = dict(rel=1e-12, abs=0)
 

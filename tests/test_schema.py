@@ -7,10 +7,10 @@ import pytest
 import yaml
 from minischema import fits
 
-from renaissance.config import load_experiment, load_tree
-from renaissance.kinds import Registry
-from renaissance.schema import json_schema
-from renaissance.yamltree import plain_value
+from renaissance.config.experiment import load_experiment, load_tree
+from renaissance.config.kinds import Registry
+from renaissance.config.schema import json_schema
+from renaissance.config.yamltree import plain_value
 
 GALLERY = Path(__file__).parent / "gallery"
 SCHEMA = json_schema()

@@ -11,7 +11,7 @@ import pytest
 
 import renaissance as rn
 from renaissance.foreign_losses import CallableLoss
-from renaissance.schedules import Schedule
+from renaissance.schedules.schedule import Schedule
 from renaissance.settings import (
     Setting,
     Value,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from renaissance.cli import main
-from renaissance.config import load_experiment
-from renaissance.templates import digits
+from renaissance.cli.main import main
+from renaissance.cli.templates import digits
+from renaissance.config.experiment import load_experiment
 
 NAMES = [
     "digits",

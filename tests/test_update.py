@@ -14,9 +14,9 @@ from torch import nn
 
 from renaissance import _native
 from renaissance.ema import Clip, Ema
-from renaissance.host_ranges import HostRanges
 from renaissance.optim import SGD, AdamW
-from renaissance.update import Updater
+from renaissance.update.host_ranges import HostRanges
+from renaissance.update.updater import Updater
 
 every_optimizer = pytest.mark.parametrize("case", OPTIMIZERS, ids=lambda case: case.name)
 

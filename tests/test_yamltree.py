@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from renaissance.yamltree import (
+from renaissance.config.yamltree import (
     MAX_BYTES,
     ConfigError,
     Entries,

@@ -1,4 +1,4 @@
-// Binds the range operations: what update.py calls, with addresses as integers.
+// Binds the range operations: what renaissance/update calls, with addresses as integers.
 #include "ranges.h"
 
 #include <pybind11/pybind11.h>

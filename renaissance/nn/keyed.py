@@ -30,8 +30,13 @@ def _keyed(layer: Any) -> Keyed | None:
     return keyed_attention(layer) or keyed_recurrent(layer)
 
 
-def swap_dropouts(module: nn.Module) -> list[str]:
+def swap_dropouts(module: nn.Module, *, attention: bool = True) -> list[str]:
     """Keyed layers in the place of torch's and torchvision's that drop.
+
+    Args:
+        module: Whose layers are exchanged.
+        attention: Keyed attention too. It computes its weights in full, which torch's kernels for
+            GPUs need not; where nothing has to be repeated, torch's is left.
 
     Returns:
         Their paths.
@@ -40,7 +45,8 @@ def swap_dropouts(module: nn.Module) -> list[str]:
     for path, parent in list(module.named_modules()):
         for name, child in list(parent.named_children()):
             own = _keyed(child)
-            if own is not None:
+            is_left = isinstance(own, MultiheadAttention) and not attention
+            if own is not None and not is_left:
                 own.train(child.training)
                 setattr(parent, name, own)
                 swapped.append(f"{path}.{name}" if path else name)

@@ -280,7 +280,7 @@ def test_mixed_precision_saves_and_goes_on(precision, tmp_path):
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):
-    from renaissance.cli import main
+    from renaissance.cli.main import main
 
     monkeypatch.chdir(tmp_path)
     quickstart = str(EXAMPLES / "quickstart.yaml")

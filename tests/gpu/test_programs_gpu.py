@@ -87,6 +87,20 @@ def test_every_replay_drops_others(network, compile_model):
     assert len(set(losses)) == 4
 
 
+def test_without_a_seed_attention_is_torchs_and_drops_anew():
+    """A seed has it repeat, and pays for it: the weights of attention are computed in full."""
+    train = rn.Loader.from_arrays(X, Y, batch_size=32)
+    task = rn.Task(Encoder(), device="cuda").loss(of_classes).optimizer(rn.SGD(lr=0.0)).data(train)
+    task.compile(report="none", compile_model="off")
+    assert type(task.model.body.layers[0].self_attn) is nn.MultiheadAttention
+    losses = [task.train_on_batch(X[:32], Y[:32])["loss"] for _ in range(4)]
+    assert len(set(losses)) == 4
+    with pytest.raises(RuntimeError, match="make the task with the seed"):
+        task.reset(seed=1)
+    seeded = made(Encoder())
+    assert type(seeded.model.body.layers[0].self_attn) is rn.nn.MultiheadAttention
+
+
 def test_masks_of_channels_are_those_of_the_cpu():
     x = torch.ones(64, 32, 3, 4)
     masks = []

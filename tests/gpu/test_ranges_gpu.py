@@ -12,7 +12,7 @@ from renaissance.ema import Clip, Ema
 from renaissance.nn import bind_dropouts
 from renaissance.nn.dropout import Dropout
 from renaissance.optim import LARS, SGD, AdamW
-from renaissance.scalars import Scalars
+from renaissance.update.scalars import Scalars
 
 pytestmark = [
     pytest.mark.gpu,

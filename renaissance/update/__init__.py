@@ -1,0 +1,1 @@
+"""From gradients to weights: the optimizer as range operations, and who runs them."""
