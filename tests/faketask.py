@@ -5,8 +5,49 @@ import pathlib
 
 import torch
 
-from renaissance.callbacks import CallbackList, LazyLogs
+from renaissance.callbacks import Callback, CallbackList, LazyLogs
 from renaissance.checkpoint import read_checkpoint, write_checkpoint
+
+
+def losses(*values, name="val_loss"):
+    """The logs of one epoch for each value."""
+    return [{"loss": 1.0, "learning_rate": 0.1, name: value} for value in values]
+
+
+def kept(root):
+    """The names in a folder of checkpoints."""
+    return sorted(path.name for path in root.iterdir())
+
+
+class Recorder(Callback):
+    """Writes down every hook."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_begin(self, logs):
+        self.seen.append("train_begin")
+
+    def on_epoch_begin(self, epoch, logs):
+        self.seen.append(f"epoch_begin {epoch}")
+
+    def on_train_batch_begin(self, batch, logs):
+        self.seen.append(f"batch_begin {batch}")
+
+    def on_train_batch_end(self, batch, logs):
+        self.seen.append(f"batch_end {batch}")
+
+    def on_log(self, step, logs):
+        self.seen.append(f"log {step} loss {logs['loss']}")
+
+    def on_epoch_end(self, epoch, logs):
+        self.seen.append(f"epoch_end {epoch} {logs['val_loss']}")
+
+    def on_train_end(self, logs):
+        self.seen.append("train_end")
+
+    def close(self):
+        self.seen.append("close")
 
 
 class FakeTask:
