@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from renaissance.update.operations import RangeOp
 
 
+LOOKS = "none: there is no task.optimizer(...), so the task only evaluates and predicts"
+
+
 def human_bytes(count: int) -> str:
     """1536 -> '1.5 KiB'."""
     size = float(count)
@@ -40,21 +43,27 @@ def compile_report(task: Task, report: str) -> str:
 
 def _summary(task: Task, built: Built) -> str:
     plan, recipe = built.plan, task.settings
-    count = sum(segment.count for segment in plan.parameters)
+    weights = plan.parameters if recipe.trains else [s for s in plan.segments if s.region == "W"]
+    count, kind = sum(s.count for s in weights), "trainable " * recipe.trains
     regions = "  ".join(f"{r.name} {human_bytes(r.nbytes)}" for r in plan.regions if r.nbytes)
-    kind = "deterministic" if task.deterministic else "fast kernels, not deterministic"
+    how = "deterministic" if task.deterministic else "fast kernels, not deterministic"
     lines = [
-        f"{task.name}: {task.device}, {task.precision.name}, seed {task.seed}, {kind}, "
+        f"{task.name}: {task.device}, {task.precision.name}, seed {task.seed}, {how}, "
         f"{task.threads} threads",
-        f"  parameters  {count:,} trainable in {len(plan.parameters)} tensors",
+        f"  parameters  {count:,} {kind}in {len(weights)} tensors",
         f"  memory      {human_bytes(plan.total_bytes)} in all: {regions}",
-        f"  groups      {_groups(built)}",
-        f"  step        {built.executor.describe()}; "
-        f"{len(operations_of(built))} range operations a step",
-        f"  optimizer   {recipe.optimizer!r}",
-        f"  schedule    {recipe.schedule()!r}",
-        f"  weights     {_weights(task, built)}",
     ]
+    if recipe.trains:
+        lines += [
+            f"  groups      {_groups(built)}",
+            f"  step        {built.executor.describe()}; "
+            f"{len(operations_of(built))} range operations a step",
+            f"  optimizer   {recipe.optimizer!r}",
+            f"  schedule    {recipe.schedule()!r}",
+        ]
+    else:
+        lines.append(f"  step        {LOOKS}")
+    lines.append(f"  weights     {_weights(task, built)}")
     lines += [f"  note        {note}" for note in notes(task, built)]
     return "\n".join(lines)
 
@@ -84,7 +93,7 @@ def _weights(task: Task, built: Built) -> str:
             f"initialised {built.initialised} tensors from seed {task.seed}; "
             'task.init("keep") keeps the module\'s own'
         )
-    return "the module's own are kept; moments start from zero"
+    return "the module's own are kept" + "; moments start from zero" * built.recipe.trains
 
 
 def notes(task: Task, built: Built) -> list[str]:
@@ -96,7 +105,8 @@ def notes(task: Task, built: Built) -> list[str]:
     if built.executor.fused:
         found.append(built.executor.fused)
     if built.scan is None:
-        found.append("compiled without data: parameters that no loss reaches cannot be told")
+        if task.settings.trains:
+            found.append("compiled without data: parameters that no loss reaches cannot be told")
     elif built.scan.repeated:
         found.append(
             f"{', '.join(built.scan.repeated)} runs more than once in a forward and draws the same "
@@ -113,7 +123,7 @@ def notes(task: Task, built: Built) -> list[str]:
         found.append("decoupled; a torch recipe's weight decay is .l2(x) here")
     if task.device.type == "cpu" and task.precision.working_dtype is not None:
         found.append("16-bit products are slower than float32 on most CPUs")
-    if built.scan is not None and built.scan.not_capturable:
+    if built.scan is not None and built.scan.not_capturable and task.settings.trains:
         first = built.scan.not_capturable[0]
         found.append(f"the step runs eagerly on CUDA too: {first} cannot be captured")
     return found
@@ -126,11 +136,15 @@ def operations_of(built: Built) -> list[RangeOp]:
 
 
 def _graph(built: Built) -> str:
+    if not built.recipe.trains:
+        return LOOKS
     rows = [f"{i:3}  {op}" for i, op in enumerate(operations_of(built))]
     return "range operations of a step, in order\n" + "\n".join(rows)
 
 
 def _schedule(task: Task) -> str:
+    if not task.settings.trains:
+        return LOOKS
     schedule, horizon = task.settings.schedule(), task.horizon
     if horizon is None:
         return f"{schedule!r}: drawn over the steps of the first fit"

@@ -72,7 +72,7 @@ def sweep(task: Task, *, low: float = 1e-7, high: float = 1.0, steps: int = 100)
     train = task.settings.train
     if train is None:
         raise RuntimeError("the task has no data yet: task.data(train)")
-    built, before = task.require(), snapshot.keep(task)
+    built, before = task.require("optimizer"), snapshot.keep(task)
     with task.switches():
         built.verify()
         built.clear_stop()

@@ -84,7 +84,12 @@ class Standing(Told):
             deterministic=self.deterministic, tf32=self.precision.tf32, threads=self.threads
         )
 
-    def require(self) -> Built:
+    def require(self, *parts: str) -> Built:
+        """What compile made, with these parts of the recipe: "loss", "optimizer".
+
+        Raises:
+            RuntimeError: The task is not compiled, has changed since, or lacks a part.
+        """
         if self._built is None:
             raise RuntimeError("the task is not compiled yet: call task.compile() first")
         if self._stale and FIT not in self.busy:
@@ -92,6 +97,7 @@ class Standing(Told):
                 "a setting was changed after compile: call task.compile() again (weights, buffers "
                 "and counters stay, moments start from zero)"
             )
+        self._built.recipe.require(*parts)
         return self._built
 
     @property
@@ -148,7 +154,7 @@ class Standing(Told):
         backward fills from ``loss_scale / nominal``, times ``nominal / (weight * loss_scale)``.
         Zeros before the first step, and after one in which nothing counted.
         """
-        built = self.require()
+        built = self.require("optimizer")
         unscale = built.updater.scalars.view("unscale")[0]
         return {s.name: built.memory.view("G", s.name) * unscale for s in built.plan.parameters}
 

@@ -108,7 +108,8 @@ class Task(Standing):
         the state of an unchanged schedule. It rebuilds the plan; moments start from zero, and with
         them `global_step`, which Adam's bias correction counts by. Only what this task has never
         initialised, loaded or trained is initialised. After one that failed the module has weights
-        and buffers of its own, and the task can compile again.
+        and buffers of its own, and the task can compile again. Without an optimizer the task only
+        evaluates and predicts, with weights of the module or loaded; without a loss it predicts.
 
         Args:
             report: What to print: "none", "summary", "memory", "graph", "schedule" or "all".
@@ -117,8 +118,7 @@ class Task(Standing):
             fuse: "auto" swaps in fused layers where they are known; "off".
 
         Raises:
-            RuntimeError: Loss, optimizer or learning rate is missing, or the module has been
-                trained and no init was said.
+            RuntimeError: Loss or learning rate is missing, or a trained module's init.
             ValueError: Shapes of data, output and targets do not fit.
         """
         options = check_compile_options(report, capture, compile_model, fuse)
@@ -127,7 +127,8 @@ class Task(Standing):
             self._built = build(self, options)
         if self.carried is not None:
             self.position.regroup(self.carried.accumulate, self._recipe)
-        if self._rates is not None and self._rates.schedule != self._recipe.schedule():
+        is_known = self._rates is not None and self._recipe.trains
+        if is_known and self.rates.schedule != self._recipe.schedule():
             self._rates = None
         self._stale = False
         if report != "none":
@@ -138,7 +139,7 @@ class Task(Standing):
     def init_all(self, device: str | torch.device | None = None) -> Self:
         """Fill every parameter from Philox, keyed by (seed, parameter name, element).
 
-        Resets buffers, batch-norm statistics and moments too. The bits are the same on CPU and GPU.
+        Resets buffers, statistics and moments too. The bits are the same on CPU and GPU.
 
         Args:
             device: Where the numbers are drawn; the task's device by default.
@@ -187,7 +188,7 @@ class Task(Standing):
             NonFiniteError: 50 updates in a row were skipped for infinities or NaN.
             KeyboardInterrupt, Interrupted: After SIGINT or SIGTERM, once the step is done.
         """
-        self.require()
+        self.require("optimizer")
         arguments = check_fit_arguments({**options, **({"y": arrays[0]} if arrays else {})})
         loader = self._recipe.train if train is None else as_loader(train)
         valid = self._recipe.valid if validation_data is None else as_loader(validation_data)
@@ -205,7 +206,7 @@ class Task(Standing):
             RuntimeError: The schedule needs the run's length, which neither a fit nor
                 ``task.horizon = rn.Horizon(total_steps, steps_per_epoch)`` has said.
         """
-        built = self.require()
+        built = self.require("optimizer")
         if self.horizon is None and built.needs_length:
             raise RuntimeError(
                 f"train_on_batch: {built.recipe.schedule()!r} is drawn over the run's length, "
@@ -225,7 +226,7 @@ class Task(Standing):
     @not_inside(*LOOKING)
     def test_on_batch(self, x: Any, y: Any) -> dict[str, float]:
         """Loss and metrics of one batch with raw weights; changes nothing."""
-        built = self.require()
+        built = self.require("loss")
         with self.switches():
             return evaluation.test_on_batch(built, x, y)
 
@@ -245,7 +246,7 @@ class Task(Standing):
         self.horizon, self._rates, self.best, self.callback_states = None, None, {}, []
         built.updater.scalars.restart(self.seed)
         built.memory.region("R").zero_()
-        initializer = None if self._recipe.keep_weights else self._recipe.init or Initializer()
+        initializer = None if self._recipe.keeps_weights else self._recipe.init or Initializer()
         with self.switches():
             built.initialise(initializer, self.seed, self.device)
         return self
@@ -348,9 +349,9 @@ class Task(Standing):
 
         Args:
             folder: A checkpoint, a pointer file, or a run folder (its newest intact one).
-            weights_only: Leave moments, counters, history and position alone. Whatever else the
-                run was, its weights need to fit; the average of a task with `ema` is loaded too,
-                and starts at the weights where the checkpoint has none.
+            weights_only: Leave moments, counters, history and position alone, as a task without an
+                optimizer always does. Whatever else the run was, its weights need to fit; the
+                average of a task with `ema` is loaded too, or starts at the weights.
             allow: Differences to accept by name: "seed", "data", "recipe", "plan", "environment".
                 Moments and averages that then do not fit start afresh, which is said.
 

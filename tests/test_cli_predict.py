@@ -15,6 +15,7 @@ from PIL import Image
 
 import renaissance as rn
 from renaissance.cli.predict import evaluation_data
+from renaissance.cli.predict import trained as trained_task
 from renaissance.cli.runfolder import RunFolder
 from renaissance.config.experiment import load_experiment
 from renaissance.report import read_metrics
@@ -41,6 +42,19 @@ class TestEvaluateAndPredict:
         assert found == {k: rows[-1][f"val_{k}"] for k in ("loss", "accuracy")}
         text = ok(run("evaluate", trained))
         assert re.fullmatch(r"loss +[\d.]+\naccuracy +[\d.]+\n", text)
+
+    def test_a_task_that_only_looks_says_the_same(self, run, trained):
+        experiment = load_experiment(trained / "config.yaml")
+        valid = experiment.data.valid.build()
+        task = rn.Task(experiment.model.build(), seed=9, device="cpu", threads=1).ema(0.1)
+        task.loss(rn.CrossEntropyLoss()).compile(report="none").load(trained)
+        for weights in ("raw", "ema"):
+            found = json.loads(ok(run("evaluate", trained, "--json", "--weights", weights)))
+            assert task.evaluate(valid, weights) == found
+        ok(run("predict", trained, "--data", "valid", "--output", "scores.npy"))
+        assert np.array_equal(np.load("scores.npy"), task.predict(valid))
+        of_command = trained_task(experiment, trained, valid)
+        assert not any(of_command.plan.has(region) for region in "GMV")
 
     def test_raw_and_averaged_weights_differ(self, run, trained):
         averaged = ok(run("evaluate", trained, "--json"))

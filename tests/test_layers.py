@@ -58,6 +58,7 @@ ORDERED = {
         "carried",
         "fastpath",
         "misfit",
+        "trial",
         "build",
     ],
     "fit": [

@@ -30,12 +30,15 @@ class Origin:
         counts: ``num_batches_tracked`` by name.
         has_weights: Whether all parameters are among the tensors.
         fills: The last initializer, and what it fills each parameter with.
+        is_untold: The weights are the module's own, of a task without an optimizer that nobody
+            has told to keep, load or draw any.
     """
 
     tensors: dict[tuple[str, str], Tensor] = dataclasses.field(default_factory=dict)
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     has_weights: bool = False
     fills: tuple[Initializer, dict[str, Fill]] | None = None
+    is_untold: bool = False
 
     def note(self, memory: Memory, *, weights: bool) -> None:
         """Copy what is not known yet: buffers, and parameters if asked for.

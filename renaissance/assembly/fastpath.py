@@ -27,7 +27,7 @@ def choose_passes(executor: StepExecutor, task: Task, *, fuse: str, compile_mode
         compile_model: "auto" or "off".
     """
     recipe = task.settings
-    if fuse == "auto" and recipe.train is not None and recipe.loss is not None:
+    if fuse == "auto" and recipe.train is not None:
         from renaissance.nn.patterns import fuse as fuse_norms
 
         found: Fusion | str | None = perceptron(task.model, task.precision.working_dtype)

@@ -26,6 +26,12 @@ from renaissance.schedules.schedule import Schedule, resolve_lr
 
 logger = logging.getLogger("renaissance")
 
+NO_LOSS = "the task has no loss yet: task.loss(rn.CrossEntropyLoss()), then task.compile()"
+NO_OPTIMIZER = (
+    "the task has no optimizer yet, and only evaluates and predicts: "
+    "task.optimizer(rn.AdamW(lr=1e-3)), then task.compile()"
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -49,7 +55,7 @@ class Recipe:
     def schedule(self) -> Schedule:
         """The schedule of the learning rate: the one given, or a constant from the optimizer."""
         if self.optimizer is None:
-            raise RuntimeError("the task has no optimizer yet: task.optimizer(rn.AdamW(lr=1e-3))")
+            raise RuntimeError(NO_OPTIMIZER)
         return resolve_lr(self.optimizer, self.scheduler)
 
     def identity(self) -> dict[str, Any]:
@@ -64,11 +70,28 @@ class Recipe:
         numbers = {"accumulate": self.accumulate, "freeze": list(self.freeze)}
         return {name: repr(part) for name, part in parts.items()} | numbers
 
+    @property
+    def trains(self) -> bool:
+        """Whether there is an optimizer: without one a task evaluates and predicts."""
+        return self.optimizer is not None
+
+    @property
+    def keeps_weights(self) -> bool:
+        """Whether the module's own weights stay: told so, or only looked with and told nothing."""
+        is_told = self.init is not None or self.pretrained is not None
+        return self.keep_weights or not (self.trains or is_told)
+
+    def require(self, *parts: str) -> None:
+        """RuntimeError that says how to tell the first missing one of "loss" and "optimizer"."""
+        for part, text in (("loss", NO_LOSS), ("optimizer", NO_OPTIMIZER)):
+            if part in parts and getattr(self, part) is None:
+                raise RuntimeError(text)
+
     def check(self) -> None:
-        """RuntimeError that names the first thing still missing for training."""
-        if self.loss is None:
-            raise RuntimeError("the task has no loss yet: task.loss(rn.CrossEntropyLoss())")
-        self.schedule()
+        """RuntimeError that names the first thing still missing, or what contradicts itself."""
+        if self.trains:
+            self.require("loss")
+            self.schedule()
         if self.keep_weights and self.pretrained is not None:
             raise RuntimeError(
                 "init('keep') keeps the module's own weights and pretrained(...) brings others; "
@@ -121,11 +144,11 @@ class Told:
         """The loss: one of ``rn``'s, or any callable ``(output, target) -> scalar mean``."""
         return self._tell(loss=as_loss(loss))
 
-    def optimizer(self, optimizer: Optimizer) -> Self:
-        """The optimizer's description."""
-        return self._tell(
-            optimizer=_expect(optimizer, Optimizer, "optimizer", "rn.AdamW(lr=1e-3)").ready()
-        )
+    def optimizer(self, optimizer: Optimizer | None) -> Self:
+        """The optimizer's description; None for a task that only evaluates and predicts."""
+        if optimizer is not None:
+            optimizer = _expect(optimizer, Optimizer, "optimizer", "rn.AdamW(lr=1e-3)").ready()
+        return self._tell(optimizer=optimizer)
 
     def scheduler(self, scheduler: Schedule) -> Self:
         """The schedule of the learning rate; without one the optimizer's ``lr`` is constant."""

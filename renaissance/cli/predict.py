@@ -120,10 +120,8 @@ def trained(experiment: Experiment, place: Path, loader: Loader) -> Task:
     task = experiment.task(with_data=False)
     if loader.sample_spec().label is not None:
         task.data(loader, loader)
-    task.init("keep").pretrained(None).compile(report="none").load(
-        checkpoint.path, weights_only=True
-    )
-    return task
+    task.optimizer(None).init("keep").pretrained(None).compile(report="none")
+    return task.load(checkpoint.path)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def dry_run(task: Task, steps: int) -> dict[str, float]:
     """What `Task.dry_run` does."""
-    built, train = task.require(), task.settings.train
+    built, train = task.require("optimizer"), task.settings.train
     if train is None:
         raise RuntimeError("the task has no data yet: task.data(train)")
     before = snapshot.keep(task)

@@ -186,7 +186,7 @@ def evaluate_task(
     task: Task, loader: Loader, weights: str | None, callbacks: Sequence[Callback], verbose: Any
 ) -> dict[str, float]:
     """What `Task.evaluate` does."""
-    built = task.require()
+    built = task.require("loss")
     check_data(built, loader, "evaluate")
     with watching(task, "evaluate", loader, callbacks, verbose) as watch:
         means = evaluate(built, loader, seed=task.seed, weights=weights, watch=watch)

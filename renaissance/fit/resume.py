@@ -112,7 +112,7 @@ def save(task: Task, folder: str | os.PathLike[str]) -> Path:
     """Write one checkpoint and return after its commit."""
     if task.running_checkpoints is not None:  # which may be writing to the same folder
         task.running_checkpoints.wait()
-    files = snapshot.files_of(task.require())
+    files = snapshot.files_of(task.require("optimizer"))
     remove_leftovers(Path(folder).parent)
     copies = snapshot.HostCopy(files).take(files)
     running = task.running_callbacks
@@ -124,7 +124,14 @@ def load(
     task: Task, place: str | os.PathLike[str], *, weights_only: bool, allow: Collection[str]
 ) -> Path:
     """Load a checkpoint, a pointer's or a run's newest intact one; returns its folder."""
-    checkpoint = _open(place)
+    built, checkpoint = task.require(), _open(place)
+    if not built.recipe.trains:
+        weights_only = True  # there is no run that could go on
+        if "ema" in checkpoint.files and not built.has_ema:
+            logger.warning(
+                "load: the checkpoint has averages, which its run is evaluated with; these are its "
+                "raw weights. task.ema(decay) before compile takes the averages too"
+            )
     _load(task, checkpoint, weights_only=weights_only, allow=allow)
     if not weights_only and identity_of(task)["data"] != checkpoint.state["identity"]["data"]:
         task.trained_on = (None, None)  # what the fit before this was given is another run's

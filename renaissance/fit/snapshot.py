@@ -184,6 +184,7 @@ def load_weights(built: Built, checkpoint: Checkpoint) -> None:
         checkpoint.file("ema").check(_specs(expected["ema"]))
     built.clear_stop()
     load_model(built, checkpoint)
+    built.origin.is_untold = False
     built.memory.restart_average()
     if has_average:
         checkpoint.file("ema").load_into(expected["ema"])
@@ -202,6 +203,7 @@ def copy_weights(built: Built) -> dict[str, dict[str, Tensor]]:
 def put_weights(built: Built, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
     """Put back what `copy_weights` gave; without an average there, it starts at the weights."""
     built.module.load_state_dict(weights["model"])
+    built.origin.is_untold = False
     built.memory.restart_average()
     if built.has_ema and "ema" in weights:
         for name, target in files_of(built)["ema"].items():

@@ -107,6 +107,37 @@ def test_fit_evaluate_and_predict(both):
     assert found.shape == (50, 3)
 
 
+@pytest.mark.parametrize("capture", ["auto", "off"])
+@pytest.mark.parametrize("data", [(), loaders()], ids=["no data", "data"])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_a_task_that_only_looks(precision, data, capture, tmp_path):
+    source = made("cpu", precision=precision)
+    source.fit(epochs=1, verbose=0)
+    folder = source.save(tmp_path / "kept")
+    valid = loaders()[1]
+    task = rn.Task(Net(), seed=4, device=DEVICE, precision=precision).ema(0.5)
+    task.loss(rn.CrossEntropyLoss()).metrics("top2")
+    if data:
+        task.data(*data)
+    task.compile(report="none", capture=capture)
+    assert not task.executor.is_captured and not any(map(task.plan.has, "GMV"))
+    assert task.load(folder).state_dict().keys() == source.state_dict().keys()
+    close = CLOSE if precision == "32-true" else {"rtol": 0.05, "atol": 0.05}
+    before = task.state_hash()
+    for weights in ("raw", "ema"):
+        for loader in (valid, *data):
+            found = task.evaluate(loader, weights)
+            expected = source.evaluate(loader, weights)
+            assert found["loss"] == pytest.approx(expected["loss"], rel=0.05)
+        np.testing.assert_allclose(task.predict(X, weights), source.predict(X, weights), **close)
+    assert task.state_hash() == before
+    with pytest.raises(RuntimeError, match=r"task\.optimizer"):
+        task.train_on_batch(X[:20], Y[:20])
+    task.data(*loaders()).optimizer(rn.SGD(lr=0.05)).compile(report="none", capture=capture)
+    assert np.isfinite(task.fit(epochs=1, verbose=0).history["loss"][0])
+    task.close()
+
+
 def test_single_batches(both):
     alike(train, both)
     for x, y in ((X[:20], Y[:20]), (torch.from_numpy(X[:7]), torch.from_numpy(Y[:7]))):
