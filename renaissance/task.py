@@ -21,7 +21,7 @@ from renaissance.assembly.misfit import explaining
 from renaissance.assembly.scan import check_late_seed
 from renaissance.busy import FIT, LOOKING, not_inside
 from renaissance.data.batch import Batch
-from renaissance.data.foreign import as_loader
+from renaissance.data.foreign import as_loader, as_loaders
 from renaissance.data.loader import Loader
 from renaissance.describe import compile_report, module_summary
 from renaissance.devices import resolve_device
@@ -190,8 +190,8 @@ class Task(Standing):
         """
         self.require("optimizer")
         arguments = check_fit_arguments({**options, **({"y": arrays[0]} if arrays else {})})
-        loader = self._recipe.train if train is None else as_loader(train)
-        valid = self._recipe.valid if validation_data is None else as_loader(validation_data)
+        loader, valid = as_loaders(train, validation_data)
+        loader, valid = loader or self._recipe.train, valid or self._recipe.valid
         if loader is None:
             raise RuntimeError("the task has no data yet: task.data(train), or task.fit(train)")
         chosen = fit_options(loader, valid, self._recipe.accumulate, epochs, max_steps, arguments)

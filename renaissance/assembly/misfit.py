@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from renaissance.data.batch import NO_TARGETS, Batch, Judge
+from renaissance.data.batch import NO_TARGETS, Batch, Judge, mapped
 from renaissance.data.dataset import IGNORED
 from renaissance.data.loader import Loader
 from renaissance.losses import Loss
@@ -108,6 +108,31 @@ def refuse_samples(
     if known is not None:
         text += f". Its training data has {known.shape} and {_name(known.dtype)}"
     raise ValueError(text) from error
+
+
+def refuse_call(x: Any, error: Exception) -> None:
+    """Say what a model that failed in compile's look at it was called with.
+
+    Args:
+        x: Its argument.
+        error: What it raised. Of one tensor only torch's own errors, which are plain RuntimeErrors,
+            are about its shape; anything may come of a container.
+
+    Raises:
+        ValueError: With the shapes.
+    """
+    if isinstance(x, torch.Tensor):
+        if isinstance(error, RuntimeError):
+            raise ValueError(
+                f"the model does not take samples of shape {tuple(x.shape)}: {error}"
+            ) from error
+        return
+    shapes = mapped(lambda tensor: tuple(tensor.shape), x)
+    hint = ": self.net(**x) there hands its entries on by name" if isinstance(x, dict) else ""
+    raise ValueError(
+        f"the model does not take what the data gives, a {type(x).__name__} of tensors {shapes}: "
+        f"{type(error).__name__}: {error}\nforward gets it as its one argument x{hint}"
+    ) from error
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing_extensions import Self
 from renaissance.assembly.frozen import check_patterns
 from renaissance.assembly.pretrained import Pretrained
 from renaissance.busy import FIT, Busy
-from renaissance.data.foreign import as_loader
+from renaissance.data.foreign import as_loader, as_loaders
 from renaissance.data.loader import Loader
 from renaissance.ema import Clip, Ema
 from renaissance.foreign_losses import as_loss
@@ -157,7 +157,8 @@ class Told:
 
     def data(self, train: Any, valid: Any = None) -> Self:
         """Training data, and validation data if any: loaders, or torch's DataLoaders."""
-        return self._tell(train=as_loader(train), valid=None if valid is None else as_loader(valid))
+        train, valid = as_loaders(as_loader(train), valid)
+        return self._tell(train=train, valid=valid)
 
     def init(self, initializer: Initializer | str) -> Self:
         """An `Initializer`, or "keep" for the module's own weights."""

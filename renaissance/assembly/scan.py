@@ -32,7 +32,8 @@ _RANDOM_TAG = torch.Tag.nondeterministic_seeded
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing seen: `kind` is "host read", "data-dependent shape" or "random operation"."""
+    """One thing seen: `kind` is "host read", "data-dependent shape", "random operation" or, of the
+    data, "several inputs"."""
 
     kind: str
     operation: str

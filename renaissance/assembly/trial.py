@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
 from renaissance import _native
 from renaissance import nn as layers
-from renaissance.assembly.misfit import check_targets
-from renaissance.assembly.scan import Scan, check_random, scan
-from renaissance.data.batch import NO_TARGETS, on_host
+from renaissance.assembly.misfit import check_targets, refuse_call
+from renaissance.assembly.scan import Finding, Scan, check_random, scan
+from renaissance.data.batch import NO_TARGETS, mapped, on_host, to_device
 from renaissance.data.loader import Loader
 from renaissance.losses import LossFunction
 
@@ -29,15 +28,8 @@ def first_samples(
     batch = loader.batch_at(0, 0, seed=0)
     if batch.y is None and needs_targets:
         raise ValueError(f"training data: {NO_TARGETS}")
-    return as_tensors(batch.x, count), None if batch.y is None else as_tensors(batch.y, count)
-
-
-def as_tensors(x: Any, count: int) -> Any:
-    if isinstance(x, Mapping):
-        return {k: as_tensors(v, count) for k, v in x.items()}
-    if isinstance(x, (tuple, list)):
-        return type(x)(as_tensors(v, count) for v in x)
-    return on_host(x)[:count]
+    x = mapped(lambda rows: on_host(rows)[:count], batch.x)
+    return x, None if batch.y is None else on_host(batch.y)[:count]
 
 
 def materialise(module: nn.Module, x: Any) -> None:
@@ -104,7 +96,7 @@ def try_samples(task: Task, sample: tuple[Any, Tensor | None] | None) -> Scan | 
 def _scan(module: nn.Module, recipe: Recipe, x: Any, y: Tensor) -> Scan:
     assert recipe.loss is not None
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    x, y = _to(x, device), y.to(device)
+    x, y = to_device(x, device), y.to(device)
     buffers = {n: b.clone() for n, b in module.named_buffers()}
     training = module.training
     module.train(recipe.trains)
@@ -114,13 +106,17 @@ def _scan(module: nn.Module, recipe: Recipe, x: Any, y: Tensor) -> Scan:
     function = recipe.loss.function(device)  # with tensors of its own, perhaps
     try:
         with torch.set_grad_enabled(recipe.trains):
-            return scan(
+            found = scan(
                 module, lambda: _one_pass(module, recipe, function, x, y), (layers.Dropout,)
             )
     finally:
         module.train(training)
         for name, buffer in module.named_buffers():
             buffer.copy_(buffers[name])
+    if isinstance(x, Tensor):
+        return found
+    several = Finding("several inputs", type(x).__name__, "the batches of the data")
+    return dataclasses.replace(found, findings=(*found.findings, several))
 
 
 def _one_pass(
@@ -128,10 +124,10 @@ def _one_pass(
 ) -> tuple[Any, Tensor]:
     assert recipe.loss is not None
     try:
-        output = module(tree_map_only(Tensor, Tensor.detach, x))
-    except RuntimeError as error:
-        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"the model does not take samples of shape {shape}: {error}") from error
+        output = module(mapped(Tensor.detach, x))
+    except (RuntimeError, TypeError, AttributeError, ValueError) as error:
+        refuse_call(x, error)
+        raise
     if isinstance(output, Tensor):
         recipe.loss.check_target(y.cpu().numpy(), tuple(output.shape))
     elif recipe.loss.knows_targets:
@@ -140,11 +136,3 @@ def _one_pass(
             "tensor; return that tensor, or give task.loss a function of (output, target)"
         )
     return output, loss(output, y)[0]
-
-
-def _to(x: Any, device: torch.device) -> Any:
-    if isinstance(x, Mapping):
-        return {k: _to(v, device) for k, v in x.items()}
-    if isinstance(x, (tuple, list)):
-        return type(x)(_to(v, device) for v in x)
-    return x.to(device)

@@ -29,7 +29,8 @@ class Batch:
     """One batch; ``x, y, ids = batch`` works.
 
     Attributes:
-        x: (N, C, H, W) pictures, or the data's own shape.
+        x: (N, C, H, W) pictures, or the data's own shape; a dict, tuple or list of them where a
+            torch DataLoader gives several.
         y: (N,) int64 class numbers, or float targets; None when the data has no labels.
         ids: (N,) int64 data-set indices of the samples in x.
         slot: Where in the ring it lies; -1 for a copy of its own.
@@ -51,7 +52,7 @@ class Batch:
 
     def as_numpy(self) -> Batch:
         """A copy in NumPy arrays of its own; bfloat16 and float16 as float32."""
-        return Batch(_numpy(self.x), None if self.y is None else _numpy(self.y), self.ids)
+        return Batch(mapped(_numpy, self.x), None if self.y is None else _numpy(self.y), self.ids)
 
 
 #: Looks at a batch before anybody gets it; ValueError when something in it must not be used.
@@ -82,18 +83,22 @@ def _numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
 def own(batch: Batch) -> Batch:
     """A batch in memory of its own."""
     y = None if batch.y is None else batch.y.clone()
-    return Batch(batch.x.clone(), y, batch.ids.copy())
+    return Batch(mapped(torch.Tensor.clone, batch.x), y, batch.ids.copy())
+
+
+def mapped(function: Callable[[Any], Any], x: Any) -> Any:
+    """The function's value for x, or a container of those for all that is in it."""
+    if isinstance(x, Mapping):
+        return {key: mapped(function, value) for key, value in x.items()}
+    if isinstance(x, (tuple, list)):
+        parts = [mapped(function, value) for value in x]
+        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
+    return function(x)
 
 
 def to_device(x: Any, device: torch.device) -> Any:
     """A tensor, or a container of tensors, on the device; None, for no targets, as it is."""
-    if x is None:
-        return None
-    if isinstance(x, Mapping):
-        return {key: to_device(value, device) for key, value in x.items()}
-    if isinstance(x, (tuple, list)):
-        return type(x)(to_device(value, device) for value in x)
-    return x.to(device, non_blocking=True)
+    return None if x is None else mapped(lambda t: t.to(device, non_blocking=True), x)
 
 
 def as_given(x: Any, y: Any) -> tuple[Any, torch.Tensor]:
@@ -126,8 +131,8 @@ def _as_tensor_tree(given: Any, name: str) -> Any:
     if isinstance(given, Mapping):
         return {key: _as_tensor_tree(value, f"{name}[{key!r}]") for key, value in given.items()}
     if isinstance(given, (tuple, list)) and given and not isinstance(given[0], (int, float)):
-        parts = enumerate(given)
-        return type(given)(_as_tensor_tree(value, f"{name}[{place}]") for place, value in parts)
+        parts = [_as_tensor_tree(value, f"{name}[{place}]") for place, value in enumerate(given)]
+        return type(given)(*parts) if hasattr(given, "_fields") else type(given)(parts)
     try:
         tensor = on_host(given)
     except (TypeError, ValueError, RuntimeError) as error:

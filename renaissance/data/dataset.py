@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from renaissance.data.parts import SEVERAL, parts_of
 from renaissance.random import SPLIT, Permutation, check_seed, derive
 
 logger = logging.getLogger("renaissance")
@@ -20,16 +21,6 @@ Labels = npt.NDArray[Any]
 
 #: The class number of a sample that does not count: `CrossEntropyLoss` ignores it by default.
 IGNORED = -100
-
-#: Names under which a sample given as a dict holds its two parts, in order of preference.
-INPUT_KEYS = ("x", "image", "img", "input", "inputs", "pixel_values", "data")
-TARGET_KEYS = ("y", "label", "labels", "target", "targets", "fine_label")
-
-#: What to do about several inputs.
-SEVERAL = (
-    "; several inputs of a sample go into one array, which the model's forward takes apart, and "
-    "several targets, or a weight beside one, into another, for the loss: see rn.Fields"
-)
 
 
 @runtime_checkable
@@ -248,28 +239,6 @@ def read_sample(dataset: Any, index: int) -> tuple[Any, Any]:
         x, y = dataset.read(index)
         return x, y
     return parts_of(dataset[index])
-
-
-def parts_of(item: Any) -> tuple[Any, Any]:
-    """(x, y) of a tuple, a dict or a lone tensor, of a sample or of a whole batch.
-
-    Raises:
-        TypeError: neither of them.
-    """
-    if isinstance(item, dict):
-        x = next((item[key] for key in INPUT_KEYS if key in item), None)
-        y = next((item[key] for key in TARGET_KEYS if key in item), None)
-        if x is None:
-            raise TypeError(
-                f"a sample is a dict with {', '.join(map(repr, item))}; it takes one of "
-                f"{', '.join(INPUT_KEYS)} and, for the label, one of {', '.join(TARGET_KEYS)}"
-            )
-        return x, y
-    if isinstance(item, (tuple, list)):
-        if len(item) not in (1, 2):
-            raise TypeError(f"a sample has {len(item)} parts; it takes (x,) or (x, y)" + SEVERAL)
-        return item[0], item[1] if len(item) == 2 else None
-    return item, None
 
 
 def optional(dataset: Any, method: str) -> Any:

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from typing_extensions import Self
 
-from renaissance.data.batch import Batch, Judge, judged
-from renaissance.data.dataset import SEVERAL, logger, parts_of
+from renaissance.data.batch import Batch, Judge, judged, mapped
+from renaissance.data.collated import Collated
+from renaissance.data.dataset import logger
 from renaissance.data.generators import Generators, generators_of, samplers_of
 from renaissance.data.loader import Loader
 from renaissance.data.stream import Position
@@ -38,8 +39,12 @@ _RANDOM_SAMPLERS = (
 _readers: weakref.WeakKeyDictionary[Any, weakref.ref[TorchStream]] = weakref.WeakKeyDictionary()
 
 
+#: DataLoaders of which the note was said.
+_told: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
 class TorchLoader:
-    """Wraps a ``torch.utils.data.DataLoader`` whose batches are tensors, tuples or dicts.
+    """Wraps a ``torch.utils.data.DataLoader``; `Collated` says what its batches may be.
 
     Args:
         loader: It must have a length, and batches of one shape (the last one may be shorter).
@@ -71,6 +76,7 @@ class TorchLoader:
             raise ValueError("the DataLoader is empty: 0 batches; it takes at least 1")
         self.loader = loader
         self.seed = None if seed is None else check_seed(seed)
+        self.collated = Collated()
         self._spec: SampleSpec | None = None
         self._position = Position()
 
@@ -125,12 +131,12 @@ class TorchLoader:
         """What one sample is; reads the first batch once."""
         if self._spec is None:
             batch = self.batch_at(0, 0)
-            x = torch.as_tensor(batch.x, device="cpu")
-            label = None
+            x, label = mapped(torch.from_numpy, batch.x), None
             if batch.y is not None:
-                y = torch.as_tensor(batch.y, device="cpu")
+                y = torch.from_numpy(batch.y)
                 label = LabelSpec(tuple(y.shape[1:]), y.dtype, None)
-            self._spec = SampleSpec(tuple(x.shape[1:]), x.dtype, label)
+            shape = mapped(lambda tensor: tuple(tensor.shape[1:]), x)
+            self._spec = SampleSpec(shape, mapped(lambda tensor: tensor.dtype, x), label)
         return self._spec
 
     def stream(
@@ -247,7 +253,7 @@ class TorchStream:
         self._iterator, self._states = self._owner.begin(self, derive(self._seed, ORDER, epoch))
         self._next_id = 0
         while self.position.step < start_step:
-            self._next_id += len(parts_of(self._read())[0])
+            self._next_id += self._owner.collated.count(self._read())
         return self
 
     def state(self) -> tuple[int, int]:
@@ -257,12 +263,11 @@ class TorchStream:
         """The next batch, None at the end of the epoch."""
         if self.position.step >= self._end:
             return None
-        x, y = parts_of(self._read())
-        x = self._formed(_tensor(x, "x"))
-        y = None if y is None else _target(_tensor(y, "y"))
+        x, y, samples = self._owner.collated.parts(self._read())
+        x = mapped(self._formed, x)
         if self._form.get("pin"):
-            x, y = x.pin_memory(), None if y is None else y.pin_memory()
-        first, self._next_id = self._next_id, self._next_id + len(x)
+            x, y = mapped(torch.Tensor.pin_memory, x), None if y is None else y.pin_memory()
+        first, self._next_id = self._next_id, self._next_id + samples
         batch = Batch(x, y, np.arange(first, self._next_id, dtype=np.int64))
         return judged(batch, self.judge, self.position.epoch, self.position.step - 1)
 
@@ -331,23 +336,8 @@ class TorchStream:
         return x
 
 
-def _tensor(data: Any, what: str) -> torch.Tensor:
-    if isinstance(data, torch.Tensor):
-        return data
-    if isinstance(data, np.ndarray):
-        return torch.from_numpy(data)
-    raise TypeError(
-        f"{what} of the DataLoader's batch is {type(data).__name__}; it takes tensors"
-        + (SEVERAL if isinstance(data, (list, tuple, dict)) else "")
-    )
-
-
-def _target(y: torch.Tensor) -> torch.Tensor:
-    return y.float() if y.is_floating_point() else y.long()
-
-
 def as_loader(data: Any) -> Loader:
-    """What `Task.data` takes: a `Loader`, or a DataLoader, which is wrapped and said.
+    """What a `Task` takes as data: a `Loader`, or a DataLoader, which is wrapped.
 
     A `TorchLoader` has all of a `Loader` that training, evaluation and checkpoints use.
 
@@ -357,12 +347,25 @@ def as_loader(data: Any) -> Loader:
     if isinstance(data, (Loader, TorchLoader)):
         return cast("Loader", data)
     if isinstance(data, torch.utils.data.DataLoader):
-        logger.warning(TORCH_NOTE)
         return cast("Loader", TorchLoader(data))
     raise TypeError(
         f"data: received {type(data).__name__}; an rn.Loader or a torch DataLoader is needed; "
         f"write {_remedy(data)}"
     )
+
+
+def as_loaders(*data: Any) -> tuple[Loader | None, ...]:
+    """What training reads, None where there is none; of each DataLoader `TORCH_NOTE` is said once.
+
+    Raises:
+        TypeError: See `as_loader`.
+    """
+    found = tuple(None if one is None else as_loader(one) for one in data)
+    theirs = {one.loader for one in cast("tuple[Any, ...]", found) if isinstance(one, TorchLoader)}
+    if not theirs <= set(_told):
+        logger.warning(TORCH_NOTE)
+    _told.update(theirs)
+    return found
 
 
 def _remedy(data: Any) -> str:

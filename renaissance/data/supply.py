@@ -14,7 +14,6 @@ import torch
 from renaissance import _native
 from renaissance.data.dataset import (
     IGNORED,
-    SEVERAL,
     Labels,
     as_inputs,
     as_numpy,
@@ -26,6 +25,7 @@ from renaissance.data.dataset import (
     sample_name,
 )
 from renaissance.data.images import is_picture, picture_of
+from renaissance.data.parts import SEVERAL
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,10 @@ class LabelSpec:
 
 
 class SampleSpec(NamedTuple):
-    """What one sample of a batch is: x's shape (C, H, W) and dtype, and y's `LabelSpec` or None."""
+    """What one sample of a batch is: x's shape (C, H, W) and dtype, and y's `LabelSpec` or None.
+
+    Where x is a dict or a tuple of several tensors, so are shape and dtype.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype

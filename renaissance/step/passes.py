@@ -111,7 +111,6 @@ def _as_float32(output: Tensor) -> Tensor:
 
 
 def _device_type(x: Any) -> str:
-    if isinstance(x, Tensor):
-        return x.device.type
-    first = next(iter(x.values() if isinstance(x, dict) else x))
-    return str(first.device.type)
+    while not isinstance(x, Tensor):
+        x = next(iter(x.values() if isinstance(x, dict) else x))
+    return str(x.device.type)
