@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
 from torch import nn
 
 import renaissance as rn
@@ -46,6 +49,51 @@ def test_whole_numbers_by_themselves_have_no_limit():
     packed = fields.pack(a=[[1, 2**40]], b=[-(2**50)])
     assert packed.dtype == np.int64 and packed.tolist() == [[1, 2**40, -(2**50)]]
     assert fields.unpack(packed)["a"].tolist() == [[1, 2**40]]
+
+
+WHOLE = ["?", "i1", "u1", "<i2", ">u2", "i4", "u4", ">i8", "u8"]
+
+
+@st.composite
+def packables(draw):
+    """(fields, arrays) of any dtypes, orders in memory, byte orders and shapes; 0 rows too."""
+    count = draw(st.integers(0, 3))
+    arrays, told = {}, {}
+    only_whole = draw(st.booleans())
+    for name in draw(st.lists(st.sampled_from("abcs"), min_size=1, max_size=3, unique=True)):
+        shape = draw(st.lists(st.integers(1, 3), max_size=2))
+        is_whole = only_whole or draw(st.booleans())
+        dtype = np.dtype(draw(st.sampled_from(WHOLE if is_whole else ["f2", "<f4", ">f4"])))
+        top = 2**63 - 1 if only_whole else 2**24
+        numbers = arrays_of.from_dtype(dtype)
+        if dtype.kind in "iu":
+            low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+            numbers = st.integers(max(-top - only_whole, low), min(top, high))
+        array = draw(arrays_of.arrays(dtype, (count, *shape), elements=numbers))
+        arrays[name] = np.asfortranarray(array) if draw(st.booleans()) else array
+        told[name] = (*shape, int) if is_whole else tuple(shape)
+    return rn.Fields(**told), arrays
+
+
+@settings(max_examples=150, deadline=None)
+@given(packables())
+def test_any_arrays_come_back(drawn):
+    fields, arrays = drawn
+    packed = fields.pack(**arrays)
+    assert packed.shape == (len(next(iter(arrays.values()))), fields.size)
+    for found in (fields.unpack(packed), fields.unpack(torch.from_numpy(packed))):
+        for name, array in arrays.items():
+            back = np.asarray(found[name])
+            assert back.dtype == (np.float32 if array.dtype.kind == "f" else np.int64)
+            assert np.array_equal(back, array, equal_nan=array.dtype.kind == "f")
+
+
+def test_names_may_be_any():
+    fields = rn.Fields(self=int, fields=(2,))
+    packed = fields.pack(self=[1], fields=[[2, 3]])
+    assert fields.unpack(packed.tolist())["self"] == [1]
+    assert fields.pack_one(self=1, fields=[2, 3]).tolist() == packed[0].tolist()
+    assert repr(rn.Fields(a=(np.int64(2),))) == "Fields(a=(2,))"
 
 
 class Multi(nn.Module):
@@ -155,6 +203,26 @@ PAIR = rn.Fields(a=(2,), b=int)
         (lambda: PAIR.pack(a=[[1, 2]], b=[1, 2]), ValueError, "'a': 1, 'b': 2} samples"),
         (lambda: PAIR.pack(a=[[1, 2]], b=[0.5]), TypeError, "b has dtype float64; it takes whole"),
         (lambda: PAIR.pack(a=[[1, 2]], b=[2**24 + 1]), ValueError, "b holds 16777217; beside"),
+        (
+            lambda: PAIR.pack(a=[[1, 2]], b=[-(2**63)]),
+            ValueError,
+            "b holds -9223372036854775808; b",
+        ),
+        (
+            lambda: PAIR.pack(a=[[1, 2]], b=np.array([-(2**31)], np.int32)),
+            ValueError,
+            "b holds -2147483648; beside",
+        ),
+        (
+            lambda: rn.Fields(n=int).pack(n=np.array([1, 2**63], np.uint64)),
+            ValueError,
+            "n holds 9223372036854775808; it takes int64, up to 9223372036854775807",
+        ),
+        (
+            lambda: PAIR.pack(a=[[np.inf, -1e39]], b=[1]),
+            ValueError,
+            r"a holds 1e\+39 .*, which float32 makes infinite; it takes up to 3.403e\+38",
+        ),
         (
             lambda: PAIR.unpack(np.ones((3, 4))),
             ValueError,

@@ -44,12 +44,30 @@ def test_torchs_subset_of_a_data_set_of_ours():
     assert part.batch_at(0, 0).y.tolist() == [4, 1]
 
 
+@pytest.mark.parametrize("kind", [rn.Subset, torch.utils.data.Subset])
+@pytest.mark.parametrize("data", ["arrays", "pictures", "rows"])
+def test_indices_below_0_count_from_the_end(kind, data):
+    x = np.arange(8, dtype=np.float32).reshape(4, 2)
+    whole = {
+        "arrays": ArrayDataset(x, np.arange(4)),
+        "pictures": WHOLE,
+        "rows": torch.utils.data.TensorDataset(torch.from_numpy(x), torch.arange(4)),
+    }[data]
+    n = len(whole)
+    part = rn.Loader(kind(whole, [-1, 0, -n]), batch_size=3)
+    same = rn.Loader(kind(whole, [n - 1, 0, 0]), batch_size=3)
+    assert np.array_equal(part.batch_at(0, 0).x, same.batch_at(0, 0).x)
+    assert np.array_equal(part.batch_at(0, 0).y, same.batch_at(0, 0).y)
+    if data != "rows":
+        assert part.identity() == same.identity() and part.dataset.indices.tolist()[0] == n - 1
+
+
 @pytest.mark.parametrize(
     ("indices", "error", "text"),
     [
         ([], ValueError, "no indices; it takes at least 1"),
         ([0, 4], ValueError, "from 0 to 4 are not allowed; the data set has 4 samples, 0 to 3"),
-        ([-1], ValueError, "from -1 to -1"),
+        ([-5, 0], ValueError, "from -5 to 0 are .* 0 to 3, or from the end -1 to -4"),
         ([0.0, 1.0], TypeError, r"type float64 and shape \(2,\) .* whole numbers"),
         ([True, False, True, True], TypeError, r"of a mask np.flatnonzero\(mask\)"),
         (np.zeros((2, 2), int), TypeError, r"shape \(2, 2\)"),

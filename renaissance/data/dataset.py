@@ -123,7 +123,8 @@ class Subset:
 
     Args:
         dataset: Any data set.
-        indices: Whole numbers from 0 to len(dataset) - 1, one at least: a fold, a class, a part.
+        indices: Whole numbers below len(dataset), one at least: a fold, a class, a part. Those
+            below 0 count from the end, as in a list.
 
     Raises:
         TypeError: Indices are no whole numbers.
@@ -185,12 +186,13 @@ def _checked(indices: Any, count: int) -> npt.NDArray[np.int64]:
         )
     if found.size == 0:
         raise ValueError("Subset: there are no indices; it takes at least 1")
-    if found.min() < 0 or found.max() >= count:
+    if found.min() < -count or found.max() >= count:
         raise ValueError(
             f"Subset: indices from {found.min()} to {found.max()} are not allowed; the data set "
-            f"has {count} samples, 0 to {count - 1}"
+            f"has {count} samples, 0 to {count - 1}, or from the end -1 to -{count}"
         )
-    return found.astype(np.int64)
+    found = found.astype(np.int64)
+    return np.where(found < 0, found + count, found)
 
 
 def own_subset(dataset: Any) -> Any:

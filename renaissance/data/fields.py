@@ -16,6 +16,8 @@ from renaissance.settings import unknown_name
 #: Whole numbers that float32 has exactly: those up to this one.
 EXACT = 2**24
 
+INT64, FLOAT32 = np.iinfo(np.int64), np.finfo(np.float32)
+
 
 class Fields:
     """Named arrays of a sample that are laid behind each other, and taken apart again.
@@ -38,7 +40,7 @@ class Fields:
         ((2, 5), ['box', 'label'], [3, 1])
     """
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, /, **fields: Any) -> None:
         if not fields:
             raise ValueError("Fields: there are none; name at least one, as in Fields(label=int)")
         self._fields = {name: _shape_of(name, given) for name, given in fields.items()}
@@ -46,7 +48,7 @@ class Fields:
         self._is_whole = all(is_whole for _, is_whole in self._fields.values())
 
     @classmethod
-    def of(cls, **arrays: Any) -> Fields:
+    def of(cls, /, **arrays: Any) -> Fields:
         """The fields that these arrays have, the batch first in each."""
         found = {}
         for name, given in arrays.items():
@@ -68,12 +70,13 @@ class Fields:
         )
         return f"Fields({named})"
 
-    def pack(self, **arrays: Any) -> npt.NDArray[Any]:
+    def pack(self, /, **arrays: Any) -> npt.NDArray[Any]:
         """(N, size) of arrays (N, ...), one for each field: float32, int64 where all are whole.
 
         Raises:
             TypeError: A field is missing or unknown, or gets another kind of numbers.
-            ValueError: A shape differs, or a whole number is not exact in float32.
+            ValueError: A shape differs, or a number is beyond int64 or float32, or a whole one not
+                exact in float32.
         """
         for name in arrays:
             if name not in self._fields:
@@ -87,7 +90,7 @@ class Fields:
             raise ValueError(f"the fields have {counts} samples; they must be equally many")
         return np.concatenate(parts, axis=1)
 
-    def pack_one(self, **values: Any) -> npt.NDArray[Any]:
+    def pack_one(self, /, **values: Any) -> npt.NDArray[Any]:
         """The same for one sample, without the batch's dimension: what a data set gives."""
         row: npt.NDArray[Any] = self.pack(
             **{name: as_numpy(value, name)[None] for name, value in values.items()}
@@ -105,12 +108,28 @@ class Fields:
                 f"{self!r}: {name} has dtype {array.dtype}; it takes "
                 f"{'whole numbers' if is_whole else 'numbers'}"
             )
-        if is_whole and not self._is_whole and array.size and np.abs(array).max() > EXACT:
+        if array.size:
+            self._check_range(name, array, is_whole)
+        flat = array.reshape(len(array), math.prod(shape))
+        return flat.astype(np.int64 if self._is_whole else np.float32)
+
+    def _check_range(self, name: str, array: npt.NDArray[Any], is_whole: bool) -> None:
+        """ValueError for what would become another number, or an infinity."""
+        largest = max(array.min().item(), array.max().item(), key=abs)  # Python's: abs is exact
+        if self._is_whole and largest > INT64.max:
+            raise ValueError(f"{self!r}: {name} holds {largest}; it takes int64, up to {INT64.max}")
+        if is_whole and not self._is_whole and abs(largest) > EXACT:
             raise ValueError(
-                f"{self!r}: {name} holds {int(np.abs(array).max())}; beside fields of floats whole "
-                f"numbers are exact up to {EXACT}"
+                f"{self!r}: {name} holds {largest}; beside fields of floats whole numbers are "
+                f"exact up to {EXACT}"
             )
-        return array.reshape(len(array), -1).astype(np.int64 if self._is_whole else np.float32)
+        if array.dtype.kind == "f":
+            finite = np.abs(array[np.isfinite(array)]).max(initial=0)
+            if finite > FLOAT32.max:
+                raise ValueError(
+                    f"{self!r}: {name} holds {finite:.4g} (or its negative), which float32 makes "
+                    f"infinite; it takes up to {FLOAT32.max:.4g}"
+                )
 
     def unpack(self, packed: Any) -> dict[str, Any]:
         """The fields of a packed batch, tensor or array (N, size), by name: (N, ...) each.
@@ -118,6 +137,7 @@ class Fields:
         Raises:
             ValueError: It has another number of columns.
         """
+        packed = packed if isinstance(packed, Tensor) else np.asarray(packed)
         if packed.ndim != 2 or packed.shape[1] != self.size:
             raise ValueError(
                 f"{self!r} are {self.size} numbers a sample, received {tuple(packed.shape)}"
@@ -138,8 +158,9 @@ def _shape_of(name: str, given: Any) -> tuple[tuple[int, ...], bool]:
     if isinstance(given, (tuple, list, torch.Size)):
         is_whole = bool(given) and given[-1] is int
         shape = tuple(given[:-1] if given and given[-1] in (int, float) else given)
-        if all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape):
-            return shape, is_whole
+        is_size = [isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in shape]
+        if all(is_size) and all(n > 0 for n in shape):
+            return tuple(map(int, shape)), is_whole
     raise TypeError(
         f"Fields: {name} = {given!r} is not allowed; it takes float, int, or a shape such as (3,) "
         "of floats and (24, int) of whole numbers"
