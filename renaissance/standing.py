@@ -14,7 +14,8 @@ from renaissance.assembly.frozen import Frozen
 from renaissance.assembly.recipe import Told
 from renaissance.busy import FIT, LOOKING, not_inside
 from renaissance.fit import evaluation, snapshot
-from renaissance.fit.options import Horizon, Position
+from renaissance.fit.identity import Awaited
+from renaissance.fit.options import Fitted, Horizon, Position
 from renaissance.history import History
 from renaissance.hooks import CallbackList
 from renaissance.memory.plan import MemoryPlan
@@ -37,7 +38,8 @@ class Standing(Told):
         frozen: What the last compile has frozen in the module.
         carried: What is left of the task as it was last closed.
         noted: Further facts for run.json, by name.
-        trained_on: The data of the last fit, and that of the recipe then, which it may replace.
+        fitted: The data of the last fit.
+        awaited: The data of a checkpoint that was loaded before there was any to compare.
     """
 
     model: nn.Module
@@ -47,6 +49,7 @@ class Standing(Told):
     deterministic: bool
     precision: Precision
     threads: int
+    awaited: Awaited | None
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +59,7 @@ class Standing(Told):
         self.stop_training = False
         self.horizon: Horizon | None = None
         self.noted: dict[str, Any] = {}
-        self.trained_on: tuple[Any, Any] = (None, None)
+        self.fitted, self.awaited = Fitted(), None
         self._built: Built | None = None
         self.frozen = Frozen()
         self.carried: Carried | None = None

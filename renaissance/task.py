@@ -127,8 +127,7 @@ class Task(Standing):
             self._built = build(self, options)
         if self.carried is not None:
             self.position.regroup(self.carried.accumulate, self._recipe)
-        is_known = self._rates is not None and self._recipe.trains
-        if is_known and self.rates.schedule != self._recipe.schedule():
+        if self._rates and self._recipe.trains and self.rates.schedule != self._recipe.schedule():
             self._rates = None
         self._stale = False
         if report != "none":
@@ -243,7 +242,8 @@ class Task(Standing):
             self.seed, self.seed_given = check_seed(seed), True
         self.generator = Generator(derive(self.seed, "user"))
         self.position, self.history, self.open_epoch = Position(), History(), {}
-        self.horizon, self._rates, self.best, self.callback_states = None, None, {}, []
+        self.horizon = self._rates = self.awaited = None
+        self.best, self.callback_states = {}, []
         built.updater.scalars.restart(self.seed)
         built.memory.region("R").zero_()
         initializer = None if self._recipe.keeps_weights else self._recipe.init or Initializer()
@@ -352,12 +352,12 @@ class Task(Standing):
             weights_only: Leave moments, counters, history and position alone, as a task without an
                 optimizer always does. Whatever else the run was, its weights need to fit; the
                 average of a task with `ema` is loaded too, or starts at the weights.
-            allow: Differences to accept by name: "seed", "data", "recipe", "plan", "environment".
-                Moments and averages that then do not fit start afresh, which is said.
+            allow: Differences to accept by name: "seed", "data", "validation", "recipe", "plan",
+                "environment" (what does not fit starts afresh, which is said). Data that the task
+                has not got yet is compared by the next fit.
 
         Raises:
-            CheckpointError: It is damaged, incomplete, or its tensors do not fit; nothing is
-                loaded then.
+            CheckpointError: It is damaged, or its tensors do not fit; nothing is loaded then.
             ValueError: The run differs in something not allowed by name.
         """
         if not weights_only:

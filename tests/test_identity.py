@@ -81,10 +81,11 @@ class TestRefusals:
 
     def test_all_differences_come_at_once_with_the_way_out(self, saved):
         task = make(optimizer=rn.SGD(lr=0.1), x=X * 2)
-        with pytest.raises(ValueError, match="another data .*another recipe") as error:
+        match = "another data .*another validation .*another recipe"
+        with pytest.raises(ValueError, match=match) as error:
             task.load(saved, allow=["plan"])
-        assert "allow=['plan', 'data', 'recipe']" in str(error.value)
-        task.load(saved, allow=["plan", "data", "recipe"])
+        assert "allow=['plan', 'data', 'validation', 'recipe']" in str(error.value)
+        task.load(saved, allow=["plan", "data", "validation", "recipe"])
 
     def test_weights_alone_are_all_or_nothing(self, saved):
         for model in (Net(classes=5), Net(bias=False)):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from renaissance.checkpoint import STATE, Checkpoint
-from renaissance.fit.identity import IDENTITY, identity_of
+from renaissance.fit.identity import IDENTITY, UNKNOWN, identity_of
 from renaissance.fit.options import Horizon, Position
 from renaissance.history import History
 from renaissance.jsontext import number, whole
@@ -47,16 +47,20 @@ FIELDS: Mapping[str, Any] = {
 def complete(state: dict[str, Any]) -> None:
     """Add to a checkpoint's state what was not counted when it was written.
 
-    The average's warm-up went by the applied updates before they were counted for it.
+    The average's warm-up went by the applied updates before they were counted for it; what the
+    validation data were is not known.
     """
     counters = state.get("counters")
     if isinstance(counters, dict) and "applied" in counters:
         counters.setdefault("averaged", counters["applied"])
+    if isinstance(identity := state.get("identity"), dict):
+        identity.setdefault("validation", UNKNOWN)
 
 
 def state_of(task: Task, callbacks: list[dict[str, Any]]) -> dict[str, Any]:
     """Everything but tensors, as JSON."""
     built = task.require()
+    awaited = {} if task.awaited is None else task.awaited.identity
     seed, offset = task.generator.get_state()
     return {
         "name": task.name,
@@ -73,7 +77,7 @@ def state_of(task: Task, callbacks: list[dict[str, Any]]) -> dict[str, Any]:
         "history": task.history.state_dict(),
         "callbacks": callbacks,
         "best": dict(task.best),
-        "identity": identity_of(task),
+        "identity": identity_of(task) | awaited,
     }
 
 

@@ -20,7 +20,7 @@ from renaissance.data.loader import Loader
 from renaissance.fit import rundir
 from renaissance.fit.evaluation import Watch, evaluate, forget_guests
 from renaissance.fit.nonfinite import NonFiniteError, describe_non_finite
-from renaissance.fit.options import FitOptions, Horizon, horizon_for
+from renaissance.fit.options import FitOptions, Fitted, Horizon, horizon_for
 from renaissance.fit.resume import Checkpoints, resume
 from renaissance.hooks import Callback, CallbackList
 from renaissance.interrupts import Interrupts
@@ -314,6 +314,22 @@ class FitLoop:
         self.checkpoints.save(best=best, wait=wait)
 
 
+def _is_resumed(
+    task: Task, train: Loader, valid: Loader | None, arguments: Mapping[str, Any]
+) -> bool:
+    """Take a fit's data for the task's, and go on from a checkpoint if asked for.
+
+    A refusal leaves the task with the data that it had.
+    """
+    before, recipe = task.fitted, task.require().recipe
+    task.fitted = Fitted(train, valid, recipe.train, recipe.valid)
+    try:
+        return resume(task, arguments["resume"], arguments["allow"]) is not None
+    except BaseException:
+        task.fitted = before
+        raise
+
+
 def run_fit(
     task: Task,
     train: Loader,
@@ -335,19 +351,18 @@ def run_fit(
     everyone = CallbackList(given, task, params=params)
     with task.busy.doing(FIT), task.switches(), rundir.alone(task):
         built.verify()
-        task.trained_on = train, built.recipe.train
-        is_resumed = resume(task, arguments["resume"], arguments["allow"]) is not None
+        is_resumed = _is_resumed(task, train, options.validation, arguments)
         built.clear_stop()
         everyone.load_state_dict(task.callback_states)
         end = options.last_step(task.position)
         wanted = Horizon(end, options.steps_per_epoch)
         task.horizon = horizon_for(wanted, task.horizon, arguments["horizon"], task.rates.schedule)
-        before = task.history.params.get("steps", options.steps_per_epoch)
-        if is_resumed and before != options.steps_per_epoch:
+        earlier = task.history.params.get("steps", options.steps_per_epoch)
+        if is_resumed and earlier != options.steps_per_epoch:
             logger.warning(
                 "resume: epochs have %d steps now, they had %s; lost: equality with the unbroken "
                 "run",
-                *(options.steps_per_epoch, before),
+                *(options.steps_per_epoch, earlier),
             )
         task.history.params = {"epochs": options.epochs, "steps": options.steps_per_epoch}
         if task.position.attempted >= end and task.position.step == 0:

@@ -57,6 +57,29 @@ class Position:
 
 
 @dataclasses.dataclass(frozen=True)
+class Fitted:
+    """The data of the last fit, which counts while the task is told no other.
+
+    Attributes:
+        train, valid: What it took.
+        told_train, told_valid: What the recipe had then, which it may have replaced.
+    """
+
+    train: Loader | None = None
+    valid: Loader | None = None
+    told_train: Loader | None = None
+    told_valid: Loader | None = None
+
+    def over(
+        self, train: Loader | None, valid: Loader | None
+    ) -> tuple[Loader | None, Loader | None]:
+        """(train, valid) of the last fit, or these, which the recipe has, where they count."""
+        has_train = self.train is not None and self.told_train is train
+        has_valid = self.valid is not None and self.told_valid is valid
+        return self.train if has_train else train, self.valid if has_valid else valid
+
+
+@dataclasses.dataclass(frozen=True)
 class Horizon:
     """What a schedule is drawn over: total updates, and updates of an epoch."""
 

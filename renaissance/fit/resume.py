@@ -14,7 +14,8 @@ from renaissance.callbacks import CallbackList, ModelCheckpoint
 from renaissance.checkpoint import Checkpoint, write_checkpoint
 from renaissance.fit import snapshot
 from renaissance.fit.hoststate import state_of
-from renaissance.fit.identity import identity_of
+from renaissance.fit.identity import awaited_by, check_awaited, identity_of, is_other_data
+from renaissance.fit.options import Fitted
 from renaissance.saver import Saver, checkpoint_folders, open_checkpoint, remove_leftovers
 from renaissance.tensorfile import CheckpointError
 
@@ -133,8 +134,10 @@ def load(
                 "raw weights. task.ema(decay) before compile takes the averages too"
             )
     _load(task, checkpoint, weights_only=weights_only, allow=allow)
-    if not weights_only and identity_of(task)["data"] != checkpoint.state["identity"]["data"]:
-        task.trained_on = (None, None)  # what the fit before this was given is another run's
+    if not weights_only:
+        if is_other_data(task, checkpoint):
+            task.fitted = Fitted()  # what the fit before this was given is another run's
+        task.awaited = awaited_by(task, checkpoint, allow)
     return checkpoint.path
 
 
@@ -147,18 +150,21 @@ def resume(task: Task, place: object, allow: Collection[str]) -> Path | None:
     """
     if place is False:
         _tell_of_earlier(task)
+        check_awaited(task, allow)
         return None
     if place == "auto":
         if task.run_dir is None:
             raise ValueError("resume='auto' looks into the run folder: give Task(run_dir=...)")
         if not checkpoint_folders(task.run_dir / CHECKPOINTS):  # killed before the first, perhaps
             logger.warning("resume: no checkpoint in %s yet; a fresh start", task.run_dir)
+            check_awaited(task, allow)
             return None
         place = task.run_dir
     if not isinstance(place, (str, os.PathLike)):
         raise ValueError(f"resume = {place!r} is not allowed; it takes False, 'auto' or a path")
     checkpoint = _open(place)
     _load(task, checkpoint, weights_only=False, allow=allow)
+    task.awaited = None
     position = task.position
     logger.info(
         "resumed from %s: epoch %d, step %d, %d steps in all",
