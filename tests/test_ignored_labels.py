@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import renaissance as rn
+from renaissance.data.dataset import ArrayDataset
 from renaissance.data.supply import LabelSpec
 from renaissance.nn.fusion import classifier_head
 
@@ -148,17 +149,42 @@ def test_another_number_for_none_is_no_class_and_goes_with_a_part():
 
 def test_they_cannot_be_mixed_nor_drawn_by_name(tmp_path):
     pictures = rng.integers(0, 256, size=(20, 8, 8, 3), dtype=np.uint8)
-    with pytest.raises(ValueError, match="some labels of .* are -100, which is of no class"):
+    text = r"5 of the 20 labels of .* are -100, .* do not count.* np.flatnonzero\(labels != -100\)"
+    with pytest.raises(ValueError, match=text):
         rn.Loader.from_arrays(pictures, SOME, batch_size=4, mix=[rn.Mixup(0.2)])
-    with pytest.raises(ValueError, match="some labels of .* are 255, which is of no class"):
-        told = {"num_classes": 3, "ignore_index": 255}
-        rn.Loader.from_arrays(pictures, MASKED, batch_size=4, mix=[rn.Mixup(0.2)], **told)
+    told = {"num_classes": 3, "ignore_index": 255, "batch_size": 4, "mix": [rn.Mixup(0.2)]}
+    with pytest.raises(
+        ValueError, match=r"5 of the 20 labels of .* are 255, .*train on the others"
+    ):
+        rn.Loader.from_arrays(pictures, MASKED, **told)
+    counted = np.flatnonzero(MASKED != 255)
+    rn.Loader.from_arrays(pictures, Y, **told)  # such a number, and no sample that has it
+    part = rn.Subset(ArrayDataset(pictures, MASKED, ignore_index=255), counted)
+    mixed = rn.Loader(part, batch_size=4, mix=[rn.Mixup(0.2)], seed=1)
+    assert all(np.allclose(batch.y.sum(1), 1) for batch in mixed.epoch(0))
     names = ["one", "two", "three"]
     loader = rn.Loader.from_arrays(pictures, SOME, batch_size=4, classes=names)
     loader.show_batch(tmp_path / "batch.png")
     loader = rn.Loader.from_arrays(pictures, MASKED, batch_size=4, classes=names, ignore_index=255)
     loader.show_batch(tmp_path / "masked.png")
     assert (tmp_path / "batch.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize("ignored", [-100, 255, 1])
+def test_mixing_refuses_them_where_only_reading_tells(ignored):
+    class Pictures(Rows):
+        ignore_index = ignored
+
+        def read(self, index):
+            return np.zeros((8, 8, 3), np.uint8), int(self.y[index])
+
+    told = {"batch_size": 4, "mix": rn.CutMix(), "seed": 1, "workers": 0}
+    own = Pictures(np.where(np.arange(20) == 6, ignored, 2 * (Y > 1)))
+    text = f"sample 6: has label {ignored}, which is .* do not count .* with rn.Subset"
+    with pytest.raises(ValueError, match=text):
+        list(rn.Loader(own, **told).epoch(0))
+    others = rn.Subset(own, np.flatnonzero(own.y != ignored))
+    assert sum(len(batch) for batch in rn.Loader(others, **told).epoch(0)) == 19
 
 
 def test_a_fused_loss_is_for_labels_that_all_count():

@@ -82,7 +82,7 @@ class Loader:
                 f"drop_last=True with batch_size = {s.batch_size} leaves nothing of "
                 f"{len(dataset)} samples; use a batch_size of at most {len(dataset)}"
             )
-        self._supply: Supply = supply_of(dataset)
+        self._supply: Supply = replace(supply_of(dataset), all_count=bool(s.mix))
         if s.on_error == "blank" and self._supply.label and self._supply.labels is None:
             raise ValueError(
                 'on_error="blank" needs labels that are known without reading a sample: give '

@@ -107,11 +107,13 @@ def plan_mix(mixes: Sequence[Mix], label: LabelSpec | None, name: str) -> MixPla
             f"mix needs the number of classes, which {name} does not tell; give it an attribute "
             "num_classes"
         )
-    uncounted = label.ignored if label.ignored >= 0 else label.low
-    if uncounted is not None and (uncounted < 0 or uncounted == label.ignored):
+    uncounted = 0 if label.values is None else int((label.values == label.ignored).sum())
+    if uncounted and label.values is not None:
         raise ValueError(
-            f"mix makes probabilities of class numbers, but some labels of {name} are {uncounted}, "
-            "which is of no class; leave these samples out"
+            f"{uncounted} of the {len(label.values)} labels of {name} are {label.ignored}, which "
+            "is the number for samples that do not count (ignore_index). Mixup and CutMix blend "
+            "the classes of two samples, and such a sample has none to give; train on the others: "
+            f"rn.Subset(dataset, np.flatnonzero(labels != {label.ignored}))"
         )
     return MixPlan(*_settings(mixes), label.num_classes)
 

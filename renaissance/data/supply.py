@@ -64,7 +64,8 @@ class Supply:
 
     ``form`` is "pictures" (uint8 in memory), "rows" (other arrays in memory), "files" (paths) or
     "python" (``read`` of the data set). ``shape`` is that of one sample: (H, W, C) of a picture,
-    with H = W = 0 when pictures may differ in size.
+    with H = W = 0 when pictures may differ in size. ``all_count``: no label may be the one of
+    samples that do not count.
     """
 
     dataset: Any
@@ -78,6 +79,7 @@ class Supply:
     label: LabelSpec | None
     classes: tuple[str, ...] | None
     is_torch: bool = False
+    all_count: bool = False
 
     @property
     def is_picture(self) -> bool:
@@ -165,14 +167,21 @@ class Supply:
                 "floats"
             )
         if self.label.num_classes is not None:
-            value = int(label[0])
-            if not 0 <= value < self.label.num_classes and value != self.label.ignored:
-                raise ValueError(
-                    f"has label {value}; with {self.label.num_classes} classes it takes 0 to "
-                    f"{self.label.num_classes - 1}, or {self.label.ignored} for one that does not "
-                    "count (another number: the data set's attribute ignore_index)"
-                )
+            self._check_class(int(label[0]), self.label.num_classes, self.label.ignored)
         return label
+
+    def _check_class(self, value: int, num_classes: int, ignored: int) -> None:
+        if value == ignored and self.all_count:
+            raise ValueError(
+                f"has label {value}, which is the number for samples that do not count "
+                "(ignore_index); Mixup and CutMix need a class: leave it out, with rn.Subset"
+            )
+        if not 0 <= value < num_classes and value != ignored:
+            raise ValueError(
+                f"has label {value}; with {num_classes} classes it takes 0 to {num_classes - 1}, "
+                f"or {ignored} for one that does not count (another number: the data set's "
+                "attribute ignore_index)"
+            )
 
 
 def file_source(paths: Sequence[str], channels: int) -> _native.FileSource:
