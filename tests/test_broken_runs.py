@@ -209,44 +209,6 @@ def test_a_reader_beside_a_running_saver_finds_a_checkpoint(tmp_path, monkeypatc
     assert found.state == {"step": 4} and rejected == []
 
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from types import SimpleNamespace
-from renaissance.fit import rundir
-with rundir.alone(SimpleNamespace(run_dir=Path(sys.argv[1]))):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.mark.timeout(60)
-def test_two_tasks_of_a_process_do_not_train_in_one_folder(tmp_path):
-    class FitsAnother(rn.Callback):
-        def on_epoch_end(self, epoch, logs):
-            with pytest.raises(RuntimeError, match="another task of this process trains in"):
-                make(tmp_path).fit(epochs=1, verbose=0)
-            assert (tmp_path / ".lock").exists()
-
-    make(tmp_path, callbacks=[FitsAnother()]).fit(epochs=2, verbose=0)
-    assert not (tmp_path / ".lock").exists()
-    make(tmp_path).fit(epochs=1, verbose=0)
-
-
-def test_two_processes_do_not_train_in_one_folder(tmp_path):
-    command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "held\n"
-        task = make(tmp_path)
-        before = facts(task)
-        with pytest.raises(RuntimeError, match=rf"another process \({other.pid} on .*\) trains in"):
-            task.fit(epochs=1, verbose=0)
-        assert facts(task) == before and [p.name for p in tmp_path.iterdir()] == [".lock"]
-        other.kill()
-    task.fit(epochs=1, verbose=0)  # what a killed process leaves holds nobody up
-    assert task.epoch == 1 and not (tmp_path / ".lock").exists()
-
-
 def test_data_given_to_fit_is_what_a_resume_compares(tmp_path):
     other = rn.Loader.from_arrays(X + 1, Y, batch_size=8, shuffle=True, workers=0)
     make(tmp_path).fit(other, epochs=1, verbose=0)

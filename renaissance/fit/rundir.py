@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import importlib.util
 import logging
 import os
@@ -24,7 +25,7 @@ logger = logging.getLogger("renaissance")
 
 
 LOCK = ".lock"
-_ours: set[pathlib.Path] = set()  # folders that tasks of this process train in; locks allow them
+_ours: dict[pathlib.Path, int] = {}  # folders that tasks of this process train in; their handles
 
 
 @contextlib.contextmanager
@@ -32,7 +33,8 @@ def alone(task: Task) -> Iterator[None]:
     """Keeps others, processes and tasks, from training in the same run folder at the same time.
 
     The system takes the lock back when the process ends, however it ends; a forked worker that
-    outlives it does not hold it. Where a file system has no locks there is none.
+    outlives it does not hold it, and whoever opens and closes the file beside it, to copy the
+    folder, does not give it back. Where a file system has no locks there is none.
 
     Raises:
         RuntimeError: Another process, or another task of this one, trains there.
@@ -46,16 +48,16 @@ def alone(task: Task) -> Iterator[None]:
         raise RuntimeError(
             f"another task of this process trains in {folder} now; give another run_dir"
         )
-    handle = _locked(folder)
-    _ours.add(folder)
+    _leave_to_parent()
+    _ours[folder] = handle = _locked(folder)
     try:
         yield
     finally:
-        _ours.discard(folder)
-        try:
-            (folder / LOCK).unlink(missing_ok=True)
-        finally:
-            os.close(handle)
+        if _ours.pop(folder, None) == handle:  # not in a forked child
+            try:
+                (folder / LOCK).unlink(missing_ok=True)
+            finally:
+                os.close(handle)
 
 
 def _locked(folder: pathlib.Path) -> int:
@@ -64,7 +66,7 @@ def _locked(folder: pathlib.Path) -> int:
     while True:
         handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(handle)
         except (BlockingIOError, PermissionError):
             owner = os.pread(handle, 200, 0).decode("utf-8", "replace").strip()
             os.close(handle)
@@ -82,6 +84,32 @@ def _locked(folder: pathlib.Path) -> int:
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return handle
+
+
+def _lock(handle: int) -> None:
+    """Lock an open file, not for the process but for this opening of it where there is that.
+
+    Raises:
+        OSError: Somebody else holds it (BlockingIOError, PermissionError), or there are no locks.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a lock of the process, which any closing of the file gives back
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@functools.cache
+def _leave_to_parent() -> None:
+    """From now on a forked child closes its copies of our handles, or it would hold the locks."""
+    os.register_at_fork(after_in_child=_let_go)
+
+
+def _let_go() -> None:
+    for handle in _ours.values():
+        os.close(handle)
+    _ours.clear()
 
 
 def with_loggers(callbacks: Sequence[Callback], task: Task) -> list[Callback]:
