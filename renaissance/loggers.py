@@ -2,8 +2,9 @@
 
 Files are appended to: a resumed run goes on in the same ones. What it does again, because its
 checkpoint was older than the last line, it does with the same bits, and a line that is there
-already is not written twice. Nothing is taken away but a last line without an end, which a killed
-process or a full disk left: half a row can look like a whole one of other numbers.
+already is not written twice. Nothing is taken away but part of a last line, which a killed process
+or a full disk left. Where such a line has all its fields it is kept, for it may be one that was
+edited by hand, until the same row is written again: half a number can look like a whole one.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class CSVLogger(FileLogger):
     def on_train_begin(self, logs: Logs) -> None:
         place = self.place()
         place.parent.mkdir(parents=True, exist_ok=True)
-        self._columns, self._rows = _read_table(place)
+        self._columns, self._rows, self._last = _read_table(place)
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         row = {"epoch": str(epoch), "steps": str(self.task.attempted_steps)}
@@ -95,6 +96,7 @@ class CSVLogger(FileLogger):
         expected = {"epoch": "", "steps": ""} | dict.fromkeys(self.params.get("metrics", ()), "")
         columns = list(dict.fromkeys([*self._columns, *expected, *row]))
         place = self.place()
+        self._end_last(place, row)
         if columns != self._columns:
             _widen(place, columns)
             self._columns = columns
@@ -102,9 +104,24 @@ class CSVLogger(FileLogger):
             csv.DictWriter(file, columns, lineterminator="\n").writerow(row)
         self._rows[row["epoch"]] = row
 
+    def _end_last(self, place: pathlib.Path, row: Mapping[str, str]) -> None:
+        """The last line's missing end; if it is part of the row to come, that takes its place."""
+        last, self._last = self._last, ""
+        with named_errors(place):
+            if last and ",".join(row.get(name, "") for name in self._columns).startswith(last):
+                os.truncate(place, place.stat().st_size - len(last.encode()))
+            elif last:
+                with open(place, "a", encoding="utf-8") as file:
+                    file.write("\n")
+                known = dict(zip(self._columns, last.split(",")))
+                self._rows[known["epoch"]] = {name: cell for name, cell in known.items() if cell}
 
-def _read_table(place: pathlib.Path) -> tuple[list[str], dict[str, dict[str, str]]]:
-    """The columns, and each epoch's last row without its empty cells."""
+
+def _read_table(place: pathlib.Path) -> tuple[list[str], dict[str, dict[str, str]], str]:
+    """The columns, each epoch's last row without its empty cells, and a whole row without an end.
+
+    A last line that is less than a row is taken away.
+    """
     data = place.read_bytes() if place.exists() else b""
     end = data.rfind(b"\n") + 1
     text, whole = data.decode("utf-8", "replace"), data[:end].decode("utf-8", "replace")
@@ -116,12 +133,32 @@ def _read_table(place: pathlib.Path) -> tuple[list[str], dict[str, dict[str, str
             f"{', '.join(columns)}); a table of epochs begins with epoch, steps. "
             "Give another path or move it away"
         )
-    if whole != text:
-        os.truncate(place, end)
+    last = data[end:].decode("utf-8", "replace")
+    if not whole or not _is_row(last, len(columns)):
+        last = ""
+        if end < len(data):
+            os.truncate(place, end)
     if not whole:
-        return [], {}
+        return [], {}, ""
     rows = ({name: cell for name, cell in row.items() if name and cell} for row in reader)
-    return columns, {row["epoch"]: row for row in rows if "epoch" in row}
+    return columns, {row["epoch"]: row for row in rows if "epoch" in row}, last
+
+
+def _is_row(line: str, columns: int) -> bool:
+    """Whether a line has all fields of a row, each a number or empty: epoch, steps and the logs."""
+    epoch, *cells = line.split(",")
+    return (
+        len(cells) == columns - 1
+        and all(map(str.isdecimal, (epoch, cells[0])))
+        and all(map(_is_cell, cells[1:]))
+    )
+
+
+def _is_cell(text: str) -> bool:
+    try:
+        return text == "" or math.isfinite(float(text)) or text in ("nan", "inf", "-inf")
+    except ValueError:
+        return False
 
 
 def _widen(place: pathlib.Path, columns: list[str]) -> None:
@@ -176,21 +213,29 @@ class JSONLogger(FileLogger):
 
 
 def _read_steps(place: pathlib.Path) -> dict[int, dict[str, Any]]:
-    """Each step's last record, without its time; a last line cut short is taken away."""
-    found: dict[int, dict[str, Any]] = {}
+    """Each step's last record, without its time; part of a last line is taken away."""
     data = place.read_bytes() if place.exists() else b""
-    lines = data.splitlines(keepends=True)
-    if lines and not lines[-1].endswith(b"\n"):
-        os.truncate(place, len(data) - len(lines.pop()))
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
+    *lines, last = data.split(b"\n")
+    if isinstance(_record(last), dict):
+        with named_errors(place), open(place, "ab") as file:
+            file.write(b"\n")
+        lines.append(last)
+    elif last:
+        os.truncate(place, len(data) - len(last))
+    found: dict[int, dict[str, Any]] = {}
+    for record in map(_record, lines):
         if isinstance(record, dict) and isinstance(record.get("step"), int):
             record.pop("time", None)
             found[record["step"]] = record
     return found
+
+
+def _record(line: bytes) -> Any:
+    """What a line holds; None when it is no JSON."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
 
 
 def json_number(value: float) -> float | str:

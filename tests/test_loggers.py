@@ -61,13 +61,48 @@ def test_nothing_that_was_written_is_removed(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("cut", [1, 5, 16, 18, 25, 26, 30, 32])
-def test_a_row_cut_short_is_taken_away(tmp_path, cut):
+TABLE = "epoch,steps,loss,own\n0,4,1.0,\n1,8,0.5,1e-05\n"
+LOGS = [{"loss": 1.0}, {"loss": 0.5, "own": 1e-5}, {"loss": 0.25, "own": math.nan}]
+
+
+@pytest.mark.parametrize("cut", range(len(TABLE) + 1))
+def test_a_row_cut_short_gives_way_to_the_same_row(tmp_path, cut):
     """``1,8,0.`` would be read as a row with a loss of 0."""
-    path, whole = tmp_path / "metrics.csv", "epoch,steps,loss\n0,4,1.0\n1,8,0.5\n"
-    path.write_text(whole[:cut])
-    FakeTask(tmp_path).fit([{"loss": 1.0}, {"loss": 0.5}], [CSVLogger()])
-    assert path.read_text() == whole
+    path, params = tmp_path / "metrics.csv", {"metrics": ["loss", "own"]}
+    path.write_text(TABLE[:cut])
+    FakeTask(tmp_path).fit(LOGS[:2], [CSVLogger()], params=params)
+    assert path.read_text() == TABLE
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_last_row_without_an_end_is_kept_where_it_is_whole(tmp_path, end):
+    path, params = tmp_path / "metrics.csv", {"metrics": ["loss", "own"]}
+    task = FakeTask(tmp_path)
+    task.fit(LOGS[:2], [CSVLogger()], params=params)
+    path.write_text(TABLE.rstrip("\n") + end)
+    task.fit(LOGS, [CSVLogger()], params=params)
+    assert path.read_text() == TABLE + "2,12,0.25,nan\n"
+    path.write_text(path.read_text().rstrip("\n") + end)
+    task.fit([*LOGS, {"new": 2.0}], [CSVLogger()], params=params)
+    assert path.read_text().splitlines()[-2:] == ["2,12,0.25,nan,", "3,16,,,2.0"]
+
+
+@pytest.mark.parametrize("cut", range(TABLE.index("1,8"), len(TABLE)))
+def test_what_is_left_of_a_row_that_does_not_come_again(tmp_path, cut):
+    path = tmp_path / "metrics.csv"
+    path.write_text(TABLE[:cut])
+    FakeTask(tmp_path).fit([{"loss": 2.0, "own": 3.0}], [CSVLogger()])
+    kept = {"1,8,0.5,": True, "1,8,0.5,1": True, "1,8,0.5,1e-0": True, "1,8,0.5,1e-05": True}
+    last = TABLE[TABLE.index("1,8") : cut]
+    rows = [*TABLE.splitlines()[:2], *([last] if last in kept else []), "0,4,2.0,3.0"]
+    assert path.read_text().splitlines() == rows
+
+
+def test_a_hand_edited_row_that_comes_again_with_other_numbers_stays(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("epoch,steps,loss\n0,4,9.0")
+    FakeTask(tmp_path).fit([{"loss": 1.0}], [CSVLogger()])
+    assert path.read_text() == "epoch,steps,loss\n0,4,9.0\n0,4,1.0\n"
 
 
 def test_a_full_disk_is_told_with_the_file(tmp_path):
@@ -138,6 +173,19 @@ def test_a_line_cut_short_is_taken_away(tmp_path):
     place.write_bytes(place.read_bytes() + b"\0\0\xff")  # a file that lost power
     FakeTask(tmp_path).fit(epochs(1), [JSONLogger()])
     assert [record["step"] for record in without_time(place.read_text())] == [2, 4]
+
+
+def test_a_last_line_without_an_end_is_kept_where_it_is_whole(tmp_path):
+    place = tmp_path / "steps.jsonl"
+    FakeTask(tmp_path).fit(epochs(1), [JSONLogger()])
+    written = place.read_text()
+    for cut in range(len(written.splitlines()[0]) + 1, len(written) + 1):
+        place.write_text(written[:cut])
+        logger = JSONLogger()
+        FakeTask(tmp_path).fit(epochs(1), [logger])
+        assert [record["step"] for record in without_time(place.read_text())] == [2, 4], cut
+        is_kept = cut >= len(written) - 1
+        assert (place.read_text() == written) is is_kept
 
 
 def test_files_are_closed_after_an_error(tmp_path):
