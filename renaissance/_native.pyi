@@ -246,7 +246,7 @@ def allow_avx2(allowed: bool) -> bool: ...
 def dropout(
     x: int,
     y: int,
-    count: int,
+    rows: int,
     inner: int,
     channels: int,
     dtype: int,
@@ -254,6 +254,16 @@ def dropout(
     layer: int,
     threshold: int,
     scale: float,
+    threads: int,
+) -> None: ...
+def noise(
+    y: int,
+    rows: int,
+    inner: int,
+    channels: int,
+    dtype: int,
+    scalars: int,
+    layer: int,
     threads: int,
 ) -> None: ...
 def draw_parameters(

@@ -1,93 +1,12 @@
-"""Dropout whose mask is a pure function of (seed, attempted micro-step, layer, place in the batch).
-
-Nothing is stored for backward: it draws the same mask again. The mask is the same on CPU and GPU,
-for any number of ranks and in a replayed graph, where every replay has a new one.
-"""
+"""Layers that drop: the mask is a pure function of (seed, attempted micro-step, layer, place)."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
-from renaissance import _native, kernels
-
-_DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-
-
-# Defined through Library, not through torch.library.custom_op: that imports torch's compiler at the
-# operator's first call, two seconds at the start of every run.
-_LIBRARY = torch.library.Library("renaissance", "FRAGMENT")
-_LIBRARY.define(
-    "dropout(Tensor x, Tensor scalars, int layer, float p) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
-
-
-def _dropout(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
-    """x times 0 or 1 / (1 - p), in x's memory order; `scalars` is region S, (bytes,) uint8."""
-    channels = 1
-    if x.dim() == 4 and not x.is_contiguous():
-        x = x.contiguous(memory_format=torch.channels_last)
-        channels = x.shape[1]
-    else:
-        x = x.contiguous()
-    y = torch.empty_like(x)
-    inner = max(1, x[0].numel()) if x.numel() else 1
-    threshold, scale = round(p * 2**32), 1.0 / (1.0 - p)
-    sizes, dtype = (x.numel(), inner, channels), _DTYPES[x.dtype]
-    draw: tuple[int, int, int, float] = (scalars.data_ptr(), layer, threshold, scale)
-    if x.is_cuda:
-        _on_device(x, y, sizes, dtype, draw)
-    else:
-        threads = torch.get_num_threads()
-        _native.dropout(x.data_ptr(), y.data_ptr(), *sizes, dtype, *draw[:3], draw[3], threads)
-    return y
-
-
-def _on_device(
-    x: Tensor, y: Tensor, sizes: tuple[int, int, int], dtype: int, draw: tuple[int, int, int, float]
-) -> None:
-    scalars, layer, threshold, scale = draw
-    kernels.launch(
-        "dropout",
-        kernels.blocks(min(x.numel(), 1 << 22)),
-        kernels.BLOCK,
-        x.data_ptr(),
-        y.data_ptr(),
-        *map(np.int64, sizes),
-        np.int32(dtype),
-        scalars,
-        np.uint64(layer),
-        np.uint32(threshold),
-        np.float32(scale),
-    )
-
-
-def _fake(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
-    if x.dim() == 4 and not x.is_contiguous():
-        return torch.empty_like(x, memory_format=torch.channels_last)
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, scalars, ctx.layer, ctx.p = inputs
-    ctx.save_for_backward(scalars)
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-    (scalars,) = ctx.saved_tensors
-    return torch.ops.renaissance.dropout(grad, scalars, ctx.layer, ctx.p), None, None, None
-
-
-for _key in ("CPU", "CUDA"):
-    _LIBRARY.impl("dropout", _dropout, _key)
-torch.library.register_fake("renaissance::dropout", _fake, lib=_LIBRARY)
-torch.library.register_autograd(
-    "renaissance::dropout", _backward, setup_context=_save, lib=_LIBRARY
-)
+from renaissance.nn import draws  # the operations that the layers call
 
 
 class Dropout(nn.Module):
@@ -103,6 +22,9 @@ class Dropout(nn.Module):
     Shape:
         (N, ...) float32, bfloat16 or float16; the output has the same shape and dtype.
     """
+
+    #: What draws outside of a task.
+    instead: ClassVar[str] = "torch.nn.Dropout"
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
@@ -120,13 +42,16 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
+        return draws.dropout(x, self._bound(), self.layer, self.p)
+
+    def _bound(self) -> Tensor:
+        """Region S; RuntimeError outside of a task."""
         if self._scalars is None:
             raise RuntimeError(
-                f"rn.nn.{type(self).__name__} draws its masks from a task's seed and step: give "
-                "the model to rn.Task and compile, or use torch.nn.Dropout outside of one"
+                f"rn.nn.{type(self).__name__} draws from a task's seed and step: give the model to "
+                f"rn.Task and compile, or use {self.instead} outside of one"
             )
-        result: Tensor = torch.ops.renaissance.dropout(x, self._scalars, self.layer, self.p)
-        return result
+        return self._scalars
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
+from renaissance.nn import draws
 from renaissance.nn.dropout import Dropout
-
-#: Binary digits of a uniform number, as many as float32 has.
-DIGITS = 24
 
 
 class Noise(Dropout):
@@ -21,28 +17,24 @@ class Noise(Dropout):
     or weights. ``x + 0.1 * noise(x)`` is Keras' ``GaussianNoise(0.1)``. One layer for each place
     that draws.
 
-    The numbers are Box and Muller's, of two uniform ones whose binary digits are a mask of dropout
-    each: 48 words a number, which is meant for codes and features and is slow for pictures. The
-    same on CPU and GPU to the rounding of sine and logarithm.
+    The numbers are Box and Muller's (1958), float32 rounded to the type, the same bits on CPU and
+    GPU.
 
     Shape:
         (N, ...) of any floating-point type gives the same shape and type; only they matter.
     """
 
+    instead = "torch.randn_like"
+
     def __init__(self) -> None:
-        super().__init__(0.5)
+        super().__init__(0.0)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return torch.zeros_like(x)
-        numbers = math.prod(x.shape[1:])
-        ones = torch.ones((len(x), 2 * DIGITS, numbers), dtype=torch.float32, device=x.device)
-        digits = super().forward(ones).view(len(x), 2, DIGITS, numbers) * 0.5
-        places = torch.arange(1, DIGITS + 1, dtype=torch.float32, device=x.device)
-        # Sums of different powers of two: exact in any order. Half a step keeps them above 0.
-        first, second = ((digits * (-places).exp2()[:, None]).sum(2) + 2.0**-25).unbind(1)
-        normal = (-2.0 * first.log()).sqrt() * (2.0 * math.pi * second).cos()
-        return normal.view_as(x).to(x.dtype)
+        is_known = x.dtype in draws.DTYPES
+        found = draws.noise(x if is_known else x.float(), self._bound(), self.layer)
+        return found.to(x.dtype)
 
     def extra_repr(self) -> str:
         return ""
