@@ -1,11 +1,13 @@
 // Just enough of CUDA to run our kernels on the host: a block is 256 threads that meet at barriers,
 // blocks run one after the other. For tests of logic where there is no GPU; slow.
 #pragma once
+#include <ucontext.h>
+
 #include <algorithm>
-#include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <mutex>
-#include <thread>
+#include <functional>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -25,26 +27,78 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
-inline thread_local dim3 threadIdx, blockIdx;
-inline dim3 blockDim, gridDim;
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+// The threads of a block take turns in one thread of the host: each runs until it waits at a
+// barrier, from the first to the last in one round and from the last to the first in the next; the
+// next block begins the other way round. So a barrier that is missing shows, whichever of two
+// threads reads what the other writes.
+class Turns {
+ public:
+  static constexpr std::size_t kStack = 256 * 1024;
+
+  void run(int threads, std::function<void()> body) {
+    body_ = std::move(body);
+    while (static_cast<int>(stacks_.size()) < threads) stacks_.emplace_back(new char[kStack]);
+    contexts_.resize(threads);
+    done_.assign(threads, false);
+    left_ = threads;
+    for (int t = 0; t < threads; ++t) {
+      getcontext(&contexts_[t]);
+      contexts_[t].uc_stack.ss_sp = stacks_[t].get();
+      contexts_[t].uc_stack.ss_size = kStack;
+      contexts_[t].uc_link = &scheduler_;
+      makecontext(&contexts_[t], &Turns::begin, 0);
+    }
+    is_forward_ = !is_forward_;
+    for (bool forward = is_forward_; left_ > 0; forward = !forward) {
+      for (int k = 0; k < threads; ++k) {
+        now_ = forward ? k : threads - 1 - k;
+        if (done_[now_]) continue;
+        threadIdx.x = now_;
+        swapcontext(&scheduler_, &contexts_[now_]);
+      }
+    }
+  }
+
+  void pass() { swapcontext(&contexts_[now_], &scheduler_); }
+
+ private:
+  static void begin();
+
+  std::function<void()> body_;
+  std::vector<std::unique_ptr<char[]>> stacks_;
+  std::vector<ucontext_t> contexts_;
+  std::vector<bool> done_;
+  ucontext_t scheduler_;
+  int now_ = 0, left_ = 0;
+  bool is_forward_ = false;
+};
+
+inline Turns turns;
+
+inline void Turns::begin() {
+  turns.body_();
+  turns.done_[turns.now_] = true;
+  --turns.left_;
+}
 
 // All parties meet; the last one opens the gate for the next round.
 class Barrier {
  public:
   void reset(int parties) { parties_ = parties, waiting_ = 0; }
   void wait() {
-    const int round = round_.load();
-    if (waiting_.fetch_add(1) + 1 == parties_) {
+    const int round = round_;
+    if (++waiting_ == parties_) {
       waiting_ = 0;
       ++round_;
-    } else {
-      while (round_.load() == round) std::this_thread::yield();
     }
+    do turns.pass();
+    while (round_ == round);
   }
 
  private:
-  int parties_ = 0;
-  std::atomic<int> waiting_{0}, round_{0};
+  int parties_ = 0, waiting_ = 0, round_ = 0;
 };
 
 inline Barrier block_barrier, warp_barrier[32];
@@ -62,15 +116,15 @@ T __shfl_down_sync(unsigned, T x, int by) {
 }
 
 inline unsigned atomicMin(unsigned* place, unsigned x) {
-  static std::mutex guard;
-  std::lock_guard<std::mutex> hold(guard);
   const unsigned before = *place;
   *place = std::min(before, x);
   return before;
 }
 
 inline unsigned long long atomicAdd(std::uint64_t* place, unsigned long long x) {
-  return reinterpret_cast<std::atomic<std::uint64_t>*>(place)->fetch_add(x);
+  const unsigned long long before = *place;
+  *place += x;
+  return before;
 }
 inline void __threadfence() {}
 
@@ -81,14 +135,7 @@ void run_grid(int grid, int block, const Kernel& kernel) {
   for (int b = 0; b < grid; ++b) {
     block_barrier.reset(block);
     for (Barrier& barrier : warp_barrier) barrier.reset(32);
-    std::vector<std::thread> team;
-    for (int t = 0; t < block; ++t) {
-      team.emplace_back([=, &kernel] {
-        threadIdx.x = t;
-        blockIdx.x = b;
-        kernel();
-      });
-    }
-    for (std::thread& thread : team) thread.join();
+    blockIdx.x = b;
+    turns.run(block, kernel);
   }
 }

@@ -7,6 +7,7 @@ cases, and those of a frozen batch-norm.
 import itertools
 import json
 
+import interpreted
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -190,6 +191,7 @@ def name(case):
 
 
 if __name__ == "__main__":
+    interpreted.patch_once_a_launch()
     fused.SUMS = fused.STATISTICS = fused.Tiles(16, 8, programs=4)
     fused.WHOLE = fused.Tiles(16, 8)
     answer = {
