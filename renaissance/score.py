@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils._pytree import tree_map_only
 
 from renaissance.data.foreign import as_loader
 from renaissance.data.loader import Loader
+from renaissance.data.rows import targets_of
 from renaissance.hooks import Callback
 from renaissance.logs import Logs
 from renaissance.metrics import check_name, is_stateful
@@ -91,17 +91,11 @@ class Score(Callback):
         """Targets in index order; kept, for they are the same after every epoch."""
         if self._known is not None and self._known[0] is loader:
             return self._known[1]
-        parts: list[npt.NDArray[Any]] = []
-        ids: list[npt.NDArray[np.int64]] = []
-        for batch in loader.epoch(0, seed=seed):
-            if batch.y is None:
-                raise ValueError(f"{self!r} needs targets, which the data has not")
-            parts.append(np.asarray(batch.y))
-            ids.append(np.asarray(batch.ids))
-        rows = np.concatenate(parts)
-        ordered = np.empty_like(rows)
-        ordered[np.concatenate(ids)] = rows
-        self._known = loader, torch.from_numpy(ordered)
+        try:
+            found = targets_of(loader, seed)
+        except ValueError as error:
+            raise ValueError(f"{self!r}: {error}") from None
+        self._known = loader, torch.from_numpy(found)
         return self._known[1]
 
     def _value(self, outputs: Any, targets: torch.Tensor) -> float:

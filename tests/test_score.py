@@ -126,7 +126,11 @@ def test_torchs_loaders_and_float_targets():
         ),
         (lambda: rn.Score(f1, name="loss"), ValueError, "the history uses it; take another"),
         (lambda: rn.Score(lambda o, t: o, name="all"), TypeError, r"gave \(70, 2\); it takes one"),
-        (lambda: rn.Score(f1, loader(y=None)), ValueError, "needs targets, which the data has not"),
+        (
+            lambda: rn.Score(f1, loader(y=None)),
+            ValueError,
+            r"Score\('f1'\): the data has no targets; give them",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(make, error, text):

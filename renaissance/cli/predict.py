@@ -20,6 +20,7 @@ from renaissance.config.factories import Call
 from renaissance.data.dataset import IGNORED
 from renaissance.data.index import EXTENSIONS
 from renaissance.data.loader import Loader
+from renaissance.data.rows import targets_of
 from renaissance.foreign_losses import as_loss
 from renaissance.jsontext import dump_json
 from renaissance.report import ClassReport
@@ -142,9 +143,7 @@ def telling_size(folder: RunFolder, loader: Loader) -> Iterator[None]:
 
 def write_report(task: Task, loader: Loader, weights: str | None, folder: Path) -> None:
     """Accuracy by class, as text and as pictures."""
-    targets = np.empty(loader.num_samples, np.int64)
-    for batch in loader.epoch(0, seed=task.seed):
-        targets[np.asarray(batch.ids)] = np.asarray(batch.y)
+    targets = targets_of(loader, task.seed)
     loss: Any = task.settings.loss
     counted = targets != (loss.settings.ignore_index if loss.is_classification else IGNORED)
     scores = task.predict(loader, weights=weights)

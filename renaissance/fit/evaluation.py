@@ -17,6 +17,7 @@ from renaissance.busy import EVALUATION, PREDICTION
 from renaissance.data.batch import NO_TARGETS, Batch
 from renaissance.data.foreign import TorchLoader
 from renaissance.data.loader import Loader
+from renaissance.data.rows import in_order
 from renaissance.hooks import Callback, CallbackList
 from renaissance.progress import Progress, make_progress, resolve_verbose
 
@@ -250,29 +251,6 @@ def _rows_of(output: Any, samples: int) -> tuple[list[npt.NDArray[Any] | None], 
     return rows, structure
 
 
-def _in_order(
-    parts: Sequence[npt.NDArray[Any] | None], ids: npt.NDArray[np.int64]
-) -> npt.NDArray[Any] | None:
-    """One output of all batches, row k that of sample k; None where the model gave none.
-
-    Raises:
-        ValueError: Batches differ in more than their number of samples.
-    """
-    given = [part for part in parts if part is not None]
-    if len(given) < len(parts):
-        return None
-    shapes = sorted({part.shape[1:] for part in given})
-    if len(shapes) > 1:
-        raise ValueError(
-            f"predict: the model gives a sample {shapes[0]} in one batch and {shapes[-1]} in "
-            "another, which make no one array; predict parts of one shape, or pad the data"
-        )
-    rows = np.concatenate(given)
-    ordered = np.empty_like(rows)
-    ordered[ids] = rows
-    return ordered
-
-
 def predict(
     built: Built,
     loader: Loader,
@@ -303,5 +281,14 @@ def predict(
             rows, structure = _rows_of(output, len(batch.ids))
             ids.append(np.asarray(batch.ids))
             parts.append(rows)
-    order = np.concatenate(ids)
-    return tree_unflatten([_in_order(output, order) for output in zip(*parts)], structure)
+    return tree_unflatten([_whole(output, ids) for output in zip(*parts)], structure)
+
+
+def _whole(
+    parts: Sequence[npt.NDArray[Any] | None], ids: Sequence[npt.NDArray[np.int64]]
+) -> npt.NDArray[Any] | None:
+    """One output of all batches in index order; None where the model gave none."""
+    given = [part for part in parts if part is not None]
+    if len(given) < len(parts):
+        return None
+    return in_order(given, ids, "predict: the model")
