@@ -244,6 +244,11 @@ class CallbackList:
         """Whether any callback has this hook; calling it otherwise does nothing."""
         return bool(self._listeners[hook])
 
+    def listens_outside(self, *hooks: str) -> bool:
+        """Whether a callback that is not the package's own has one of these hooks."""
+        listeners = [method for hook in hooks for method in self._listeners[hook]]
+        return any(not f"{method.__module__}.".startswith("renaissance.") for method in listeners)
+
     def reasons(self) -> list[str]:
         """Why callbacks ended the fit."""
         return [text for text in (callback.reason() for callback in self.callbacks) if text]

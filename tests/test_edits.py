@@ -195,6 +195,116 @@ def test_a_callback_may_write_weights_between_epochs():
             assert task.attempted_steps == 1
 
 
+def writing(hook, step, value=1.0, layer=3):
+    """A callback that writes a 16-bit copy in one hook, behind the step of this number."""
+
+    def write(*arguments):
+        task = callback.task
+        if task.attempted_steps == step:
+            task.model[layer].weight.data.fill_(value)
+
+    callback = rn.LambdaCallback(**{hook: write})
+    return callback
+
+
+STEP_HOOKS = ["on_train_batch_begin", "on_train_batch_end", "on_log", "on_test_end"]
+
+
+@pytest.mark.parametrize("hook", [*STEP_HOOKS, "on_test_batch_end"])
+def test_what_a_hook_writes_between_two_logs_is_not_lost_unseen(hook):
+    options = {"verbose": 0, "log_every": 4 if hook == "on_log" else 50}
+    if "test" in hook:
+        options |= {"validation_data": VALID, "validation_freq": ("step", 4)}
+    with compiled("bf16-mixed") as task:
+        with pytest.raises(RuntimeError, match="3.weight: changed in place during training"):
+            task.fit(epochs=3, callbacks=[writing(hook, step=4)], **options)
+        assert task.attempted_steps == 4
+        # What was written is there still, and the next fit takes it.
+        assert task.state_dict()["3.weight"].unique().tolist() == [1.0]
+        task.fit(epochs=2, **options)
+
+
+@pytest.mark.parametrize("hook", STEP_HOOKS)
+def test_hooks_that_write_nothing_or_in_float32_are_no_error(hook):
+    options = {"validation_data": VALID, "validation_freq": ("step", 1), "log_every": 1}
+    with compiled("bf16-mixed") as task, compiled("bf16-mixed") as plain:
+        task.fit(epochs=2, verbose=0, callbacks=[writing(hook, step=-1)], **options)
+        plain.fit(epochs=2, verbose=0, **options)
+        assert task.state_hash() == plain.state_hash()
+    with compiled() as task:
+        task.optimizer(rn.SGD(lr=0.0)).compile(report="none")
+        task.fit(epochs=1, verbose=0, callbacks=[writing(hook, step=1)], **options)
+        assert task.state_dict()["3.weight"].unique().tolist() == [1.0]
+
+
+def test_nothing_is_compared_where_no_hook_of_somebody_else_runs(monkeypatch, tmp_path):
+    looks, untouched = [], Edits._is_untouched
+    monkeypatch.setattr(Edits, "_is_untouched", lambda self: looks.append(1) or untouched(self))
+    monkeypatch.setattr(Edits, "note", lambda self: looks.append(1))
+
+    def count(callbacks, precision="bf16-mixed", run_dir=None, **options):
+        with compiled(precision) as task:
+            task.run_dir = run_dir
+            task.fit(max_steps=1, verbose=0, checkpoint=None)
+            looks.clear()
+            task.fit(epochs=2, verbose=0, callbacks=callbacks, checkpoint=None, **options)
+            return len(looks), task.attempted_steps - 1
+
+    none, steps = count([])
+    ours = [rn.TerminateOnNaN(), rn.EarlyStopping("loss", patience=9), rn.LambdaCallback()]
+    seldom = count([], run_dir=tmp_path / "seldom")[0]
+    assert count(ours, run_dir=tmp_path / "often", log_every=1)[0] == seldom
+    assert count([writing("on_epoch_end", -1)])[0] == none
+    assert count([writing("on_train_batch_begin", -1)])[0] >= none + steps  # controls
+    assert count([writing("on_log", -1)], log_every=1)[0] == none + steps
+    hook = writing("on_train_batch_begin", -1)
+    assert count([hook], "32-true")[0] == count([], "32-true")[0]
+
+
+class TestNotes:
+    """What a GPU is asked before a step, and answers at the next log."""
+
+    def test_writes_are_noted_until_asked_for(self):
+        with compiled("bf16-mixed") as task:
+            memory, module = task.require().memory, task.model
+            memory.note_edits(module)
+            assert not memory.noted_edits(module)
+            kept = module[0].weight.data.clone()
+            module[0].weight.data[0, 0] += 1.0
+            memory.note_edits(module)
+            module[0].weight.data.copy_(kept)
+            memory.note_edits(module)
+            assert memory.noted_edits(module) and not memory.noted_edits(module)
+
+    def test_of_frozen_weights_and_nan_is_no_word(self):
+        with compiled("bf16-mixed", module=Follower()) as task:
+            memory, module = task.require().memory, task.model
+            with torch.no_grad():
+                module.behind.weight.fill_(3.0)
+                memory.view("W", "lead.weight").fill_(torch.nan)
+                memory.view("A", "lead.weight").fill_(torch.nan)
+            memory.note_edits(module)
+            assert not memory.noted_edits(module)
+            module.lead.bias.data.fill_(2.0)
+            memory.note_edits(module)
+            assert memory.noted_edits(module)
+
+    def test_a_step_that_is_watched_by_notes_ends_at_the_next_log(self, monkeypatch):
+        with compiled("bf16-mixed") as task:
+            memory, module = task.require().memory, task.model
+            built = type(task.require())
+            monkeypatch.setattr(
+                built, "look_behind_hooks", lambda self: self.memory.note_edits(self.module)
+            )
+            with pytest.raises(RuntimeError, match="weights: changed in place"):
+                hook = writing("on_train_batch_begin", step=4)
+                task.fit(epochs=3, verbose=0, callbacks=[hook], log_every=6)
+            assert task.attempted_steps == 6
+            module[0].weight.data.fill_(1.0)
+            memory.note_edits(module)  # as of a fit that was broken off
+            task.fit(epochs=3, verbose=0)
+
+
 class Follower(nn.Module):
     """A frozen layer that a callback draws after a trained one, as momentum encoders are."""
 

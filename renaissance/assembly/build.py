@@ -139,14 +139,28 @@ class Built:
         """Names of tensors that have left their regions, or were changed apart from masters."""
         return self.memory.away(self.module) + self.memory.edited(self.module)
 
+    def look_behind_hooks(self) -> None:
+        """Before a step: what a hook has written into 16-bit copies would be lost in it.
+
+        On a GPU nothing waits for the answer: `check_home` has it.
+        """
+        if self.memory.device.type == "cpu":
+            self.check_home()
+        else:
+            self.memory.note_edits(self.module)
+
     def check_home(self) -> None:
-        """RuntimeError when the step, or a callback, has put new tensors in place of bound ones."""
+        """RuntimeError when the step, or a callback, has put new tensors in place of bound ones.
+
+        Or has changed 16-bit copies, now or when `look_behind_hooks` did.
+        """
         edited = self.memory.edited(self.module)
-        if edited := [name for name in edited if self.plan.segment(name).trainable]:
+        edited = [name for name in edited if self.plan.segment(name).trainable]
+        if self.memory.noted_edits(self.module) or edited:
             raise RuntimeError(
-                f"{', '.join(edited[:5])}: changed in place during training in mixed precision, "
-                "where the next update rounds it anew from float32 weights, so that the change "
-                "would be lost; make it in on_epoch_begin, or train in '32-true'"
+                f"{', '.join(edited[:5]) or 'weights'}: changed in place during training in mixed "
+                "precision, where the next update rounds it anew from float32 weights, so that the "
+                "change would be lost; make it in on_epoch_begin, or train in '32-true'"
             )
         if away := self.memory.away(self.module):
             leaf = away[0].rpartition(".")[2]

@@ -22,7 +22,7 @@ from renaissance.fit.evaluation import Watch, evaluate, forget_guests
 from renaissance.fit.nonfinite import NonFiniteError, describe_non_finite
 from renaissance.fit.options import FitOptions, Fitted, Horizon, horizon_for
 from renaissance.fit.resume import Checkpoints, resume
-from renaissance.hooks import Callback, CallbackList
+from renaissance.hooks import HOOKS, Callback, CallbackList
 from renaissance.interrupts import Interrupts
 from renaissance.logs import LazyLogs
 from renaissance.progress import make_progress
@@ -74,6 +74,12 @@ class FitLoop:
             unit=_unit_of(train),
         )
         self._hears_steps = callbacks.listens("on_train_batch_end")
+        # Hooks of somebody else may write 16-bit copies, which the next update would round anew.
+        has_copies, hears = task.plan.has("A"), callbacks.listens_outside
+        self._looks_always = has_copies and hears("on_train_batch_begin", "on_train_batch_end")
+        self._looks_later = has_copies and hears("on_log", *(h for h in HOOKS if "_test_" in h))
+        self._looks_now = False
+        task.require().memory.noted_edits(task.model)  # of a fit that was broken off
         self._is_first_step, self._rates_left = True, 0
         self._last_save, self._kept = time.monotonic(), self._place()
         self._skipped = int(self.executor.updater.scalars["skipped"])
@@ -162,6 +168,9 @@ class FitLoop:
     def _step(self, batches: Any, micro_batches: int) -> None:
         position = self.position
         self.callbacks.on_train_batch_begin(position.step, {})
+        if self._looks_always or self._looks_now:
+            self.task.require().look_behind_hooks()
+            self._looks_now = False
         if self._rates_left == 0:
             self._set_rates()
         self._rates_left -= 1
@@ -190,12 +199,14 @@ class FitLoop:
             self.callbacks.on_train_batch_end(position.step - 1, logs)
             if is_logged:
                 self._log(logs)
-        if self._hears_steps and (is_logged or self._is_first_step):
+        is_heard = self._hears_steps or self._looks_always or self._looks_later
+        if is_heard and (is_logged or self._is_first_step):
             self.task.require().check_home()  # an update would hide what a hook has written
         self._is_first_step = False
         unit = options.validation_unit
         if unit == "step" and position.attempted % options.validation_freq == 0:
             self.task.open_epoch = self._validate()
+            self._looks_now = self._looks_later
         if self._checkpoint_due():
             self._save()
         return self._stopped() or position.attempted >= self.end

@@ -207,6 +207,14 @@ class Binding:
         """Names of 16-bit copies that somebody has written into, and whose masters differ."""
         return self._edits.names()
 
+    def note_edits(self) -> None:
+        """See `Edits.note`."""
+        self._edits.note()
+
+    def noted_edits(self) -> bool:
+        """See `Edits.noted`."""
+        return self._edits.noted()
+
     def looked_at(self) -> contextlib.AbstractContextManager[None]:
         """Around a state dict of the whole module: edits are looked for once."""
         return self._edits.looked_at()

@@ -14,7 +14,7 @@ import torch
 
 from renaissance.memory.arena import Arena
 from renaissance.memory.bound import Bound
-from renaissance.memory.segments import Segment
+from renaissance.memory.segments import Segment, aligned
 
 #: Elements compared at once: what they take as rounded values is all the memory that is needed.
 _PIECE = 1 << 24
@@ -32,6 +32,8 @@ class Edits:
         self._arena = arena
         self._is_clean = False  # known of all copies, for now
         self._bounds = {bound.segment.name: bound for bound in bounds if bound.segment.working}
+        self._spans = _spans([bound.segment for bound in self._bounds.values()])
+        self._noted: torch.Tensor | None = None
 
     @contextlib.contextmanager
     def looked_at(self) -> Iterator[None]:
@@ -45,6 +47,25 @@ class Edits:
     def names(self) -> list[str]:
         """Of the copies that differ from their masters."""
         return [bound.segment.name for bound, _ in self._found()]
+
+    def note(self) -> None:
+        """Note whether copies that the next update rounds anew were written by now.
+
+        Four kernels a piece, and no wait for the device: `noted` has the answer.
+        """
+        masters, copies = (self._arena.region(name) for name in ("W", "A"))
+        for begin, end in self._spans:
+            pieces = zip(masters[begin:end].split(_PIECE), copies[begin:end].split(_PIECE))
+            for some, written in pieces:
+                rounded = some.to(copies.dtype)
+                differs = (_bits(rounded) != _bits(written)) & (rounded == rounded)  # NaN has many
+                found = differs.any()
+                self._noted = found if self._noted is None else self._noted | found
+
+    def noted(self) -> bool:
+        """Whether a `note` since the last call has found anything; waits for the device."""
+        found, self._noted = self._noted, None
+        return found is not None and bool(found)
 
     def take(self) -> None:
         """Masters become what was written, where it differs; elsewhere they keep all digits."""
@@ -96,6 +117,16 @@ class Edits:
         """A master, with the copy's values where that is not the same."""
         master, copy = self._arena.view("W", segment), self._arena.view("A", segment)
         return torch.where(same, master, copy.float())
+
+
+def _spans(segments: Sequence[Segment]) -> list[tuple[int, int]]:
+    """Elements of trained tensors, as few (begin, end) as they make; what is between is padding."""
+    found: list[tuple[int, int]] = []
+    for segment in sorted((s for s in segments if s.trainable), key=lambda s: s.offset):
+        begin, end = segment.offset, segment.offset + segment.count
+        is_next = bool(found) and aligned(found[-1][1]) == begin
+        found[-1:] = [(found[-1][0], end)] if is_next else [*found[-1:], (begin, end)]
+    return found
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -256,6 +256,14 @@ class Memory:
         """Names of 16-bit copies that were changed in place, without their masters."""
         return self._bound_to(module).edited()
 
+    def note_edits(self, module: nn.Module) -> None:
+        """Note on the device whether 16-bit copies were changed in place: nothing waits for it."""
+        self._bound_to(module).note_edits()
+
+    def noted_edits(self, module: nn.Module) -> bool:
+        """Whether a `note_edits` since the last call has found any; waits for the device."""
+        return self._bound_to(module).noted_edits()
+
     def looked_at(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
         """Around a state dict of the whole module: edits are looked for once, not in each layer."""
         return self._bound_to(module).looked_at()
