@@ -127,7 +127,7 @@ SMALL = np.zeros((4, 2), np.float32)
         (
             lambda: rn.Loader.from_arrays(np.array(["a", "b"]), batch_size=2),
             TypeError,
-            "x has dtype",
+            "x is text, such as .a.; it takes uint8",
         ),
         (
             lambda: rn.Loader.from_arrays([[1.0], [1.0, 2.0]], batch_size=2),

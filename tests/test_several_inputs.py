@@ -235,7 +235,7 @@ def test_of_many_parts_the_lines_to_write_are_said_and_work():
         list(x) == ["a", "b"] and torch.equal(x["a"], rows[:2][0]) and y.tolist() == [*LABELS[:2]]
     )
     task_on(DataLoader(rows, batch_size=4, collate_fn=task_of_lines), net=ByName("a", "b"))
-    with pytest.raises(TypeError, match=r"has 9 parts, .*a collate_fn returns a tensor, \(x, y\)"):
+    with pytest.raises(TypeError, match=r"has 9 parts, .*a collate_fn returns \(x, y\) of stac"):
         first_of(lambda k: k, collate_fn=lambda rows: [ROW] * 9)
 
 
@@ -283,7 +283,7 @@ def test_of_many_targets_the_lines_to_write_are_said_and_work(kind):
         ),
         (({"a": None}, ROW), TypeError, r"x\['a'\] of the DataLoader's batch is None"),
         (("text", ROW), TypeError, "x of the DataLoader's batch is a str"),
-        ((ROW, ["a", "b"]), TypeError, "y of the DataLoader's batch is a list.*rn.Fields"),
+        ((ROW, ["a", "b"]), TypeError, "y of the DataLoader's batch is a list of text; numb"),
         ((ROW, (ROW, ["a", "b"])), TypeError, "it takes one tensor. Several targets of a sample"),
         (({}, ROW), ValueError, "x of the DataLoader's batch is an empty container"),
         ({"labels": ROW}, ValueError, "x of the DataLoader's batch is an empty container"),

@@ -104,7 +104,7 @@ def refuse_samples(
     known = None if train is None else train.sample_spec()
     if type(error) is not RuntimeError or (known and known[:2] == (shape, dtype)):
         return
-    text = f"the model does not take samples of shape {shape} and type {_name(dtype)}: {error}"
+    text = _misfit(shape, dtype, error)
     if known is not None:
         text += f". Its training data has {known.shape} and {_name(known.dtype)}"
     raise ValueError(text) from error
@@ -116,23 +116,37 @@ def refuse_call(x: Any, error: Exception) -> None:
     Args:
         x: Its argument.
         error: What it raised. Of one tensor only torch's own errors, which are plain RuntimeErrors,
-            are about its shape; anything may come of a container.
+            are about its shape and type; anything may come of a container.
 
     Raises:
         ValueError: With the shapes.
     """
     if isinstance(x, torch.Tensor):
         if isinstance(error, RuntimeError):
-            raise ValueError(
-                f"the model does not take samples of shape {tuple(x.shape)}: {error}"
-            ) from error
+            raise ValueError(_misfit(tuple(x.shape), x.dtype, error)) from error
         return
     shapes = mapped(lambda tensor: tuple(tensor.shape), x)
-    hint = ": self.net(**x) there hands its entries on by name" if isinstance(x, dict) else ""
+    hint = (
+        ": self.net(**x) there hands its entries on by name"
+        if isinstance(x, dict)
+        else ". (default_collate makes such a list of samples whose x is a list of numbers; give "
+        "them as arrays or tensors)"
+    )
     raise ValueError(
         f"the model does not take what the data gives, a {type(x).__name__} of tensors {shapes}: "
         f"{type(error).__name__}: {error}\nforward gets it as its one argument x{hint}"
     ) from error
+
+
+def _misfit(shape: Any, dtype: Any, error: Exception) -> str:
+    """That a model does not take samples; of a type that layers of weights do not, what to do."""
+    text = f"the model does not take samples of shape {shape} and type {_name(dtype)}: {error}"
+    if isinstance(dtype, torch.dtype) and not dtype.is_floating_point and not dtype.is_complex:
+        text += (
+            ". Whole numbers and booleans reach the model as they are; for one that computes with "
+            "floats give x as float32"
+        )
+    return text
 
 
 @contextlib.contextmanager
@@ -161,5 +175,5 @@ def _refuse_batch(error: Exception, built: Built, x: torch.Tensor, y: torch.Tens
         refuse_samples(error, built, tuple(x.shape[1:]), x.dtype)
 
 
-def _name(dtype: torch.dtype) -> str:
+def _name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")

@@ -38,8 +38,9 @@ def materialise(module: nn.Module, x: Any) -> None:
     tensors = [*module.parameters(), *module.buffers()]
     if any(isinstance(t, lazy) for t in tensors):
         training = module.training
+        module.eval()
         with torch.no_grad():
-            module.eval()(x)
+            _call(module, x)
         module.train(training)
 
 
@@ -123,11 +124,7 @@ def _one_pass(
     module: nn.Module, recipe: Recipe, loss: LossFunction, x: Any, y: Tensor
 ) -> tuple[Any, Tensor]:
     assert recipe.loss is not None
-    try:
-        output = module(mapped(Tensor.detach, x))
-    except (RuntimeError, TypeError, AttributeError, ValueError) as error:
-        refuse_call(x, error)
-        raise
+    output = _call(module, mapped(Tensor.detach, x))
     if isinstance(output, Tensor):
         recipe.loss.check_target(y.cpu().numpy(), tuple(output.shape))
     elif recipe.loss.knows_targets:
@@ -136,3 +133,11 @@ def _one_pass(
             "tensor; return that tensor, or give task.loss a function of (output, target)"
         )
     return output, loss(output, y)[0]
+
+
+def _call(module: nn.Module, x: Any) -> Any:
+    try:
+        return module(x)
+    except (RuntimeError, TypeError, AttributeError, ValueError) as error:
+        refuse_call(x, error)
+        raise

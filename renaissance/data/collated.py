@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from renaissance.data.dataset import logger
+from renaissance.data.arrays import NUMBER_THEM, as_numpy, logger
 from renaissance.data.fields import Fields
 from renaissance.data.parts import parts_of_dict
 
@@ -72,7 +72,7 @@ class Collated:
         if not isinstance(item, (tuple, list)):
             return item, None
         if len(item) > 2:
-            raise TypeError(_many_parts(len(item)))
+            raise TypeError(_many_parts(item))
         if len(item) == 0:
             raise ValueError("a batch of the DataLoader is empty; it takes (x,) or (x, y)")
         return item[0], item[1] if len(item) == 2 else None
@@ -92,7 +92,8 @@ def mapped_by_name(given: Any, name: str) -> Any:
         )
     if isinstance(given, Mapping):
         return {key: mapped_by_name(value, f"{name}[{key!r}]") for key, value in given.items()}
-    if isinstance(given, (tuple, list)) and (not given or isinstance(given[0], _PARTS)):
+    is_list = isinstance(given, (tuple, list)) and not _is_numbers(given)
+    if is_list and (not given or isinstance(given[0], _PARTS)):
         parts = [mapped_by_name(value, f"{name}[{place}]") for place, value in enumerate(given)]
         is_named = hasattr(given, "_fields")
         return type(given)(*parts) if is_named else type(given)(parts)
@@ -116,7 +117,7 @@ def tensor_of(given: Any, name: str) -> torch.Tensor:
         native = given.astype(given.dtype.newbyteorder("="), copy=False)
         tensor = torch.from_numpy(np.ascontiguousarray(native).reshape(given.shape))
     elif _is_numbers(given):
-        tensor = torch.tensor(given, device="cpu")
+        tensor = torch.from_numpy(as_numpy(given, f"{name} of the DataLoader's batch"))
     else:
         raise TypeError(
             f"{name} of the DataLoader's batch is {_described(given)}; it takes tensors, and for "
@@ -165,17 +166,22 @@ def _named(x: Any, name: str) -> dict[str, torch.Tensor]:
 
 
 def _is_numbers(given: Any) -> bool:
-    return (
-        isinstance(given, (tuple, list))
-        and bool(given)
-        and all(isinstance(one, (int, float, np.number, np.bool_)) for one in given)
-    )
+    """Whether it is a list of numbers, or of lists of them."""
+    while isinstance(given, (tuple, list)) and given:
+        if all(isinstance(one, (int, float, np.number, np.bool_)) for one in given):
+            return True
+        given = given[0]
+    return False
 
 
-def _many_parts(count: int) -> str:
+def _many_parts(item: Any) -> str:
+    count = len(item)
     head = f"a batch of the DataLoader has {count} parts, and which are inputs is not known; "
-    if count > MANY:
-        return head + "a collate_fn returns a tensor, (x, y), or a dict of inputs and (dict, y)"
+    if count > MANY or isinstance(item[0], (tuple, list, Mapping)):  # samples, as they were
+        return (
+            f"{head}a collate_fn returns (x, y) of stacked samples, x a tensor or a dict of some, "
+            "as torch.utils.data.default_collate does"
+        )
     names = [chr(ord("a") + k) for k in range(count - 1)]
     returned = ", ".join(f'"{name}": {name}' for name in names)
     lines = COLLATE.format(f"{', '.join(names)}, y", f"{{{returned}}}, y")
@@ -192,6 +198,11 @@ def _many_targets(y: Any) -> str:
     came = f"a dict of {', '.join(map(repr, y))}" if is_dict else f"a {type(y).__name__}"
     arrays = {str(k): a for k, a in y.items()} if is_dict else {f"y{k}": a for k, a in enumerate(y)}
     head = f"y of the DataLoader's batch is {came}; it takes one tensor. "
+    parts = list(arrays.values())
+    if all(isinstance(one, str) for one in parts):
+        return f"y of the DataLoader's batch is a {type(y).__name__} of text; {NUMBER_THEM}"
+    if not is_dict and all(isinstance(one, torch.Tensor) and one.ndim == 0 for one in parts):
+        return head + "Stack those of the samples: torch.stack(y) in the collate_fn"
     if not all(name.isidentifier() and _has_rows(a) for name, a in arrays.items()):
         return head + "Several targets of a sample go into one, for a loss of your own: rn.Fields"
     given = ", ".join(f"{name}=y[{k}]" for k, name in enumerate(arrays))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,13 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from renaissance.data.parts import SEVERAL, parts_of
+from renaissance.data.arrays import Labels, as_inputs, as_numpy, as_targets
+from renaissance.data.parts import parts_of
 from renaissance.random import SPLIT, Permutation, check_seed, derive
-
-logger = logging.getLogger("renaissance")
-
-#: Labels as a data set stores them: int64 class numbers, or float32 targets of any shape.
-Labels = npt.NDArray[Any]
 
 #: The class number of a sample that does not count: `CrossEntropyLoss` ignores it by default.
 IGNORED = -100
@@ -265,79 +260,6 @@ def array_digest(array: npt.NDArray[Any] | None) -> dict[str, Any] | None:
         "dtype": str(array.dtype),
         "sha256": digest.hexdigest(),
     }
-
-
-def as_inputs(x: Any, *, say: bool = True) -> npt.NDArray[Any]:
-    """x as a contiguous array or planar pictures; float64 and float16 become float32, said."""
-    array = as_numpy(x, "x")
-    if array.ndim == 0 or len(array) == 0:
-        raise ValueError(
-            f"the data is empty: x has shape {array.shape}; it takes at least 1 sample"
-        )
-    if array.dtype == np.uint8:
-        _check_pictures(array)
-    elif array.dtype in (np.float64, np.float16):
-        if say:
-            logger.warning("x is %s and becomes float32; pass float32 to silence this", array.dtype)
-        array = array.astype(np.float32)
-    elif array.dtype.kind not in "fiub":
-        raise TypeError(f"x has dtype {array.dtype}; it takes uint8 pictures, floats or integers")
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    if array.dtype == np.uint8 and is_planar(array):
-        return array
-    return np.ascontiguousarray(array)
-
-
-def is_planar(pictures: npt.NDArray[Any]) -> bool:
-    """Whether (N, H, W, C) pictures lie in memory as (N, C, H, W), which programs read fastest."""
-    return pictures.ndim == 4 and pictures.transpose(0, 3, 1, 2).flags.c_contiguous
-
-
-def _check_pictures(array: npt.NDArray[Any]) -> None:
-    if array.ndim not in (3, 4):
-        raise ValueError(
-            f"x is uint8 of shape {array.shape}; uint8 arrays are pictures, (N, H, W) or "
-            "(N, H, W, C). For plain numbers pass float32"
-        )
-    if array.ndim == 4 and array.shape[-1] > 4:
-        hint = (
-            "; it looks like (N, C, H, W): pass x.transpose(0, 2, 3, 1)"
-            if array.shape[1] in (1, 3, 4)
-            else ""
-        )
-        raise ValueError(
-            f"x is uint8 of shape {array.shape}; pictures are (N, H, W, C) with 1 to 4 channels"
-            + hint
-        )
-
-
-def as_targets(y: Any, *, say: bool = True) -> Labels:
-    """Integers as int64, floats as float32; that float64 becomes float32 is said."""
-    array = as_numpy(y, "y")
-    if array.dtype.kind in "iub":
-        return np.ascontiguousarray(array, np.int64)
-    if array.dtype == np.float64 and say:
-        logger.warning("y is float64 and becomes float32; pass float32 to silence this")
-    elif array.dtype.kind != "f":
-        raise TypeError(f"y has dtype {array.dtype}; it takes integer labels or float targets")
-    return np.ascontiguousarray(array, np.float32)
-
-
-def as_numpy(data: Any, what: str) -> npt.NDArray[Any]:
-    """A NumPy view of an array, a tensor or nested lists."""
-    if isinstance(data, torch.Tensor):
-        data = data.detach().cpu()
-        data = (data.float() if data.dtype == torch.bfloat16 else data).numpy()
-    try:
-        array: npt.NDArray[Any] = np.asarray(data)
-    except ValueError as error:  # rows of unequal length
-        several = SEVERAL if isinstance(data, tuple) else ""
-        raise ValueError(f"{what} is no array: {error}{several}") from None
-    if array.dtype == object:
-        several = SEVERAL if isinstance(data, (dict, tuple, list)) else ""
-        raise TypeError(f"{what} is an array of objects; it takes numbers{several}")
-    return array
 
 
 def ignored_by(dataset: Any) -> int:

@@ -10,13 +10,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from renaissance.data.dataset import as_numpy
+from renaissance.data.arrays import INT64, as_numpy
 from renaissance.settings import unknown_name
 
 #: Whole numbers that float32 has exactly: those up to this one.
 EXACT = 2**24
 
-INT64, FLOAT32 = np.iinfo(np.int64), np.finfo(np.float32)
+FLOAT32 = np.finfo(np.float32)
 
 
 class Fields:

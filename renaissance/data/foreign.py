@@ -6,16 +6,16 @@ import copy
 import itertools
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
 import torch
 from typing_extensions import Self
 
+from renaissance.data.arrays import logger
 from renaissance.data.batch import Batch, Judge, judged, mapped
 from renaissance.data.collated import Collated
-from renaissance.data.dataset import logger
 from renaissance.data.generators import Generators, generators_of, samplers_of
 from renaissance.data.loader import Loader
 from renaissance.data.stream import Position
@@ -66,6 +66,7 @@ class TorchLoader:
     ) -> None:
         if not isinstance(loader, torch.utils.data.DataLoader):
             raise TypeError(f"TorchLoader received {type(loader).__name__}; it takes a DataLoader")
+        _check_data_set(loader.dataset)
         try:
             self.steps_per_epoch = len(loader)
         except TypeError:
@@ -318,14 +319,14 @@ class TorchStream:
             except StopIteration:
                 raise RuntimeError(
                     f"the DataLoader ended after {self.position.step} batches; its length said "
-                    f"{self._owner.steps_per_epoch}"
+                    f"{self._owner.steps_per_epoch}; give its data set the right __len__"
                 ) from None
         self.position.step += 1
         return item
 
     def _formed(self, x: torch.Tensor) -> torch.Tensor:
-        if x.dtype == torch.float64:
-            x = x.float()
+        if x.is_floating_point() and x.dtype != self._form.get("dtype"):
+            x = x.float()  # what the model is tried with, and its weights are
         if x.ndim != 4:
             return x
         more = (self._form.get("channels") or 0) - x.shape[1]
@@ -334,6 +335,18 @@ class TorchStream:
         if self._form.get("layout") == "nhwc":
             x = x.contiguous(memory_format=torch.channels_last)
         return x
+
+
+def _check_data_set(dataset: Any) -> None:
+    """TypeError for what a DataLoader cannot index, before torch says so of its own code."""
+    if isinstance(dataset, Loader):
+        raise TypeError("the DataLoader is around an rn.Loader, which a task takes as it is")
+    is_read = callable(getattr(dataset, "read", None)) and not hasattr(dataset, "__getitem__")
+    if is_read and not hasattr(dataset, "__iter__"):
+        raise TypeError(
+            f"the DataLoader is around {type(dataset).__name__}, which has no samples by "
+            "[index]; write rn.Loader(dataset, batch_size=...)"
+        )
 
 
 def as_loader(data: Any) -> Loader:
@@ -372,6 +385,11 @@ def _remedy(data: Any) -> str:
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
         return f"rn.Loader(renaissance.datasets.ImageFolder({path!r}), batch_size=...)"
+    if isinstance(data, Mapping):
+        return (
+            "rn.Loader.from_arrays(x, y, batch_size=...), or for several inputs "
+            "DataLoader(samples, batch_size=...), each sample a dict"
+        )
     is_array = hasattr(data, "shape") or isinstance(data, (tuple, dict))  # (x, y)
     is_array |= isinstance(data, list) and bool(data) and isinstance(data[0], list)  # rows
     if hasattr(data, "__len__") and not is_array:

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from renaissance.data.arrays import logger
 from renaissance.data.batch import Batch
-from renaissance.data.dataset import IGNORED, ArrayDataset, len_of, logger, optional, own_subset
+from renaissance.data.dataset import IGNORED, ArrayDataset, len_of, optional, own_subset
 from renaissance.data.ledger import Ledger, per_image
 from renaissance.data.mix import Mix, plan_mix
 from renaissance.data.options import check_settings
@@ -265,8 +266,7 @@ class Loader:
     def epoch(self, epoch: int, *, seed: int | None = None) -> Iterator[Batch]:
         """The batches of one epoch as NumPy float32 copies of their own."""
         with self.stream(seed=seed, epoch=epoch) as stream:
-            for batch in stream:
-                yield batch.as_numpy()
+            yield from map(Batch.as_numpy, stream)
 
     def batch_at(self, epoch: int, step: int, *, seed: int | None = None) -> Batch:
         """Batch `step` of an epoch as NumPy float32, made in the calling thread.

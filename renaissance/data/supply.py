@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,12 +12,9 @@ import numpy.typing as npt
 import torch
 
 from renaissance import _native
+from renaissance.data.arrays import Labels, as_inputs, as_numpy, as_targets
 from renaissance.data.dataset import (
     IGNORED,
-    Labels,
-    as_inputs,
-    as_numpy,
-    as_targets,
     check_labels,
     ignored_by,
     optional,
@@ -141,7 +138,7 @@ class Supply:
         return x, None if self.label is None else self._label_of(y)
 
     def _row_of(self, x: Any) -> npt.NDArray[Any]:
-        row: npt.NDArray[Any] = as_inputs(row_array(x)[None], say=False)[0]
+        row = np.asarray(as_inputs(row_array(x)[None], say=False)[0])  # a number as an array too
         if row.shape != self.shape or row.dtype != self.dtype:
             raise ValueError(
                 f"is {row.dtype} {row.shape}; the first sample was {self.dtype} {self.shape}, "
@@ -210,16 +207,38 @@ def supply_of(dataset: Any) -> Supply:
 
 def _length(dataset: Any) -> int:
     has_reader = callable(getattr(dataset, "read", None)) or hasattr(dataset, "__getitem__")
-    if not has_reader or not hasattr(dataset, "__len__"):
+    advice = _no_data_set(dataset)
+    if advice or not has_reader or not hasattr(dataset, "__len__"):
         raise TypeError(
             f"{type(dataset).__name__} is no data set: it takes an object with len() and "
             "read(index) -> (picture, label), a torch map-style data set, or "
-            "Loader.from_arrays(x, y)"
+            f"Loader.from_arrays(x, y){advice}"
         )
     count = len(dataset)
     if count == 0:
         raise ValueError(f"{type(dataset).__name__} is empty: 0 samples; it takes at least 1")
     return count
+
+
+def _no_data_set(given: Any) -> str:
+    """What to write for things that have a length and items, which are no samples; "" for others.
+
+    A tuple of arrays is x and y, whatever a list of samples may look like.
+    """
+    is_array = isinstance(given, (np.ndarray, torch.Tensor))
+    if isinstance(given, (str, bytes, os.PathLike)):
+        return ". Of a folder: renaissance.datasets.ImageFolder(path)"
+    if isinstance(given, tuple) and given and isinstance(given[0], (np.ndarray, torch.Tensor)):
+        return ", here Loader.from_arrays(*data)"
+    if isinstance(given, Mapping):
+        return f"; of the arrays under {', '.join(map(repr, given))}, say which are x and y"
+    if hasattr(given, "__array__") and not is_array:  # a table, whose items are its columns
+        return ", with x and y as arrays, such as table[names].to_numpy()"
+    if isinstance(given, torch.utils.data.IterableDataset):
+        return ". One without samples by index goes into a torch DataLoader, which a task takes"
+    if isinstance(given, torch.utils.data.DataLoader) or hasattr(given, "steps_per_epoch"):
+        return ". A task takes this loader as it is"
+    return ""
 
 
 def _from_arrays(dataset: Any, x: Any, y: Any) -> Supply:
@@ -256,7 +275,7 @@ def _from_python(dataset: Any, count: int) -> Supply:
         shape: tuple[int, ...] = (0, 0, int(channels))
         dtype: np.dtype[Any] = np.dtype(np.uint8)
     else:
-        row = as_inputs(row_array(x)[None])[0]
+        row = np.asarray(as_inputs(row_array(x)[None])[0])
         shape, dtype = row.shape, row.dtype
     known = optional(dataset, "labels")
     labels = None if known is None else as_targets(known)

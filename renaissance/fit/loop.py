@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from renaissance.assembly.misfit import check_data
+from renaissance.assembly.misfit import check_data, refuse_samples
 from renaissance.busy import EVALUATION, FIT
 from renaissance.data.loader import Loader
 from renaissance.fit import rundir
@@ -174,7 +174,11 @@ class FitLoop:
         if self._rates_left == 0:
             self._set_rates()
         self._rates_left -= 1
-        count = self.executor.step(batches, micro_batches)
+        try:
+            count = self.executor.step(batches, micro_batches)
+        except RuntimeError as error:
+            refuse_samples(error, self.task.require(), *self.train.sample_spec()[:2])
+            raise
         if self._is_first_step:
             self.task.require().check_home()
         position.step += 1
