@@ -222,7 +222,7 @@ def test_what_is_left_out_is_said_once(caplog):
     loader = TorchLoader(DataLoader(Rows(lambda k: sample), batch_size=2))
     assert all(batch.x.shape == (2, 2) for _ in range(2) for batch in loader.epoch(0))
     (record,) = caplog.records
-    assert "left out: 'index', 'path' (a collate_fn" in record.getMessage()
+    assert "entries are left out: 'index', 'path' (a collate_fn" in record.getMessage()
 
 
 def test_of_many_parts_the_lines_to_write_are_said_and_work():

@@ -63,9 +63,9 @@ class Collated:
             if left_out and not self._has_said:
                 self._has_said = True
                 logger.warning(
-                    "batches of the DataLoader are dicts with an entry of its own for the input; "
-                    "left out: %s (a collate_fn that returns a dict of inputs and the target, "
-                    "({...}, y), hands all of them to the model)",
+                    "of the dicts that the DataLoader gives these entries are left out: %s (a "
+                    "collate_fn that returns a dict of inputs and the target, ({...}, y), hands "
+                    "them to the model)",
                     ", ".join(map(repr, left_out)),
                 )
             return x, y
