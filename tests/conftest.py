@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from renaissance.config.kinds import REGISTRY
+from renaissance.fit import rundir
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
@@ -19,6 +20,18 @@ def registry_as_it_was():
     for kind, made in before.items():
         REGISTRY._factories[kind].clear()
         REGISTRY._factories[kind].update(made)
+
+
+@pytest.fixture
+def curves():
+    """Fits of this test draw curves.png."""
+
+
+@pytest.fixture(autouse=True)
+def curves_where_asked(request, monkeypatch):
+    """Fits draw no picture in tests that do not ask for `curves`: it takes longer than they do."""
+    if "curves" not in request.fixturenames:
+        monkeypatch.setattr(rundir, "end", lambda task: None)
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 One interpreter imports everything once and forks the victims, so that a hundred deaths take
 seconds; it must not start threads itself (``OMP_NUM_THREADS=1``, and no `Saver` outside victims).
-``kill ROOT COUNT``: killed with SIGKILL at random moments. ``steps ROOT``: ended before the first,
-second, third ... operation on the file system, until a victim survives.
+Arguments: a folder, and how many are killed with SIGKILL at random moments; others are ended before
+the first, second, third ... operation on the file system, until a victim survives.
 """
 
 import json
@@ -133,6 +133,6 @@ def die_before(last):
 
 
 if __name__ == "__main__":
-    mode, root = sys.argv[1], Path(sys.argv[2])
-    results = kill(root, int(sys.argv[3])) if mode == "kill" else steps(root)
-    json.dump(list(results), sys.stdout)
+    root = Path(sys.argv[1])
+    results = {"kill": list(kill(root, int(sys.argv[2]))), "steps": list(steps(root))}
+    json.dump(results, sys.stdout)

@@ -50,7 +50,7 @@ def test_auto_after_a_death_before_the_first_checkpoint_is_a_fresh_start(tmp_pat
     assert "no checkpoint in" in caplog.text and task.epoch == 1
 
 
-def test_a_picture_that_cannot_be_drawn_does_not_undo_a_training(tmp_path, caplog):
+def test_a_picture_that_cannot_be_drawn_does_not_undo_a_training(tmp_path, caplog, curves):
     pytest.importorskip("matplotlib")
     (tmp_path / "curves.png").mkdir()
     history = make(tmp_path).fit(epochs=1, verbose=0)

@@ -18,7 +18,7 @@ from renaissance.saver import newest_intact
 
 
 class TestTrain:
-    def test_fills_the_run_folder(self, run):
+    def test_fills_the_run_folder(self, run, curves):
         out = ok(run("train", "tiny.yaml"))
         folder = only_run()
         assert re.fullmatch(rf"\d{{8}}-\d{{6}}-{load_experiment('tiny.yaml').hash()}", folder.name)

@@ -4,11 +4,12 @@ They are looked for beside the tests, in the source tree: examples are not insta
 """
 
 import gzip
+import lzma
+import re
 import runpy
 import shutil
 import struct
 import sys
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -53,17 +54,31 @@ def cifar(tmp_path):
     return tmp_path
 
 
+def files_in(tar):
+    """(name, content) of each file of an archive of short names.
+
+    For sixty thousand files the standard library's reader takes longer than the training.
+    """
+    at = 0
+    while tar[at]:  # zeros follow the last one
+        name, kind = tar[at : at + 100].rstrip(b"\0").decode(), tar[at + 156]
+        size = int(tar[at + 124 : at + 135], 8)
+        if kind == ord("0"):
+            yield name, tar[at + 512 : at + 512 + size]
+        at += 512 + (size + 511) // 512 * 512
+
+
 @pytest.fixture(scope="module")
 def cifar_pictures(tmp_path_factory):
     """2,000 training and 500 test pictures of CIFAR-10 in folders."""
-    if not hasattr(tarfile, "data_filter"):
-        pytest.skip("this Python cannot extract archives safely")
     archive, folder = real_data("cifar10-jpeg.tar.xz"), tmp_path_factory.mktemp("cifar10")
     most = {"train": "0200.jpg", "test": "0050.jpg"}
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            if member.isfile() and member.name[-8:] < most[member.name.split("/")[0]]:
-                tar.extract(member, folder, filter="data")
+    for name, picture in files_in(lzma.decompress(archive.read_bytes())):
+        assert re.fullmatch(r"(train|test)/\w+/\d{4}\.jpg", name), name
+        if name[-8:] < most[name.split("/")[0]]:
+            place = folder / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(picture)
     return folder
 
 

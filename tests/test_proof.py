@@ -1,9 +1,12 @@
 """verify-resume: real processes, a real kill, and a failure that it does find."""
 
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import fresh
 import pytest
 import small
 
@@ -41,6 +44,13 @@ rn.register("callback", "forgetful", Forgetful)
 """
 
 
+def forked(command, **_):
+    """In place of `subprocess.run`: a process forked from one that has imported renaissance."""
+    assert command[:3] == [sys.executable, "-m", "renaissance"]
+    code = fresh.command(command[3:], Path.cwd())
+    return subprocess.CompletedProcess(command, code, "", "")
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("forgetful", [False, True])
 def test_tells_an_exact_resume_from_another(tmp_path, monkeypatch, capsys, forgetful):
@@ -50,7 +60,8 @@ def test_tells_an_exact_resume_from_another(tmp_path, monkeypatch, capsys, forge
     arguments = ["tiny.yaml", "--steps", "11", "--kill-at", "7"]
     if not forgetful:
         code = main(["verify-resume", *arguments])
-    else:
+    else:  # their start has been seen above
+        monkeypatch.setattr("renaissance.cli.proof.subprocess.run", forked)
         proof = verify_resume(
             "tiny.yaml", ["callbacks=[forgetful]"], tmp_path, steps=11, kill_at=7,
             imports=["forgetful.py"],

@@ -52,7 +52,7 @@ def state(out):
     return re.search(r"^state +([0-9a-f]{64})$", out, re.MULTILINE)[1]
 
 
-def test_train_resume_evaluate_predict(here, ctrl_c, capsys):
+def test_train_resume_evaluate_predict(here, ctrl_c, capsys, curves):
     def ran(arguments, *more, code=0):
         assert main([*arguments, *more]) == code
         return capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -172,14 +173,25 @@ SCRIPT = """
     sys.path.insert(0, {tests!r})
     import test_resume
     task = test_resume.make({run!r})
-    task.fit(epochs=40, verbose=0, checkpoint=1, resume="auto")
+    slowly = test_resume.rn.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: test_resume.time.sleep(0.2)
+    )
+    task.fit(epochs=10, verbose=0, checkpoint=1, resume="auto", callbacks=[slowly])
     print(task.state_hash())
 """
 
 
+@pytest.fixture(scope="module")
+def ten_epochs():
+    """The hash of an unbroken run."""
+    unbroken = make()
+    unbroken.fit(epochs=10, verbose=0)
+    return unbroken.state_hash()
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 1), (signal.SIGINT, -2)])
-def test_a_signal_leaves_a_checkpoint_that_continues(number, code, tmp_path):
+def test_a_signal_leaves_a_checkpoint_that_continues(number, code, tmp_path, ten_epochs):
     run = str(tmp_path / "run")
     script = textwrap.dedent(SCRIPT.format(tests=os.path.dirname(__file__), run=run))
     with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as process:
@@ -193,17 +205,23 @@ def test_a_signal_leaves_a_checkpoint_that_continues(number, code, tmp_path):
     assert ("Interrupted" if number == signal.SIGTERM else "KeyboardInterrupt") in error
     stopped = make(run)
     stopped.load(run)
-    assert 0 < stopped.attempted_steps < 40 * STEPS
-    stopped.fit(epochs=40, verbose=0)
-    unbroken = make()
-    unbroken.fit(epochs=40, verbose=0)
-    assert stopped.state_hash() == unbroken.state_hash()
+    assert 0 < stopped.attempted_steps < 10 * STEPS
+    stopped.fit(epochs=10, verbose=0)
+    assert stopped.state_hash() == ten_epochs
+
+
+@pytest.fixture(scope="module")
+def four_steps(tmp_path_factory):
+    """The folder of a run that stopped after step 4."""
+    run = tmp_path_factory.mktemp("four_steps") / "run"
+    make(run).fit(epochs=EPOCHS, verbose=0, checkpoint=1, callbacks=[Stop(4)])
+    return run
 
 
 @pytest.fixture
-def saved(tmp_path):
-    task = make(tmp_path / "run")
-    task.fit(epochs=EPOCHS, verbose=0, checkpoint=1, callbacks=[Stop(4)])
+def saved(four_steps, tmp_path):
+    """A checkpoint in a copy of that folder."""
+    shutil.copytree(four_steps, tmp_path / "run")
     return tmp_path / "run" / "checkpoints" / "step-00000004"
 
 
@@ -344,7 +362,7 @@ def test_an_early_stopped_run_stays_stopped_when_resumed(tmp_path):
     assert facts(run(resume="auto")) == facts(first)
 
 
-def test_a_run_folder_tells_the_whole_story(tmp_path):
+def test_a_run_folder_tells_the_whole_story(tmp_path, curves):
     run = tmp_path / "run"
     make(run).fit(epochs=1, verbose=0)
     make(run).fit(epochs=2, verbose=0, resume="auto", horizon="keep")

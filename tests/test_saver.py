@@ -2,13 +2,12 @@
 
 import json
 import os
-import resource
-import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import fresh
 import pytest
 import torch
 
@@ -153,24 +152,17 @@ class TestErrors:
         """A real limit on the size of files, in a process of its own."""
         with Saver(tmp_path) as saver:
             saver.save(1, files(1), {})
-        program = (
-            "import sys, torch; from renaissance.saver import Saver\n"
-            "saver = Saver(sys.argv[1])\n"
+        said, _ = fresh.run(
+            "import resource, signal, torch; from renaissance.saver import Saver\n"
+            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+            f"saver = Saver({str(tmp_path)!r})\n"
             "saver.save(2, {'model': {'w': torch.zeros(1 << 20)}}, {})\n"
             "try: saver.close()\n"
             "except RuntimeError as error: print(type(error).__name__, error)\n"
         )
-
-        def limit():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(tmp_path)],
-            capture_output=True, text=True, check=True, preexec_fn=limit, cwd=tmp_path,
-        )  # fmt: skip
-        assert done.stdout.startswith(f"CheckpointError checkpoint {tmp_path / step_name(2)}: ")
-        assert "could not be written" in done.stdout and "earlier ones are untouched" in done.stdout
+        assert said.startswith(f"CheckpointError checkpoint {tmp_path / step_name(2)}: ")
+        assert "could not be written" in said and "earlier ones are untouched" in said
         assert sorted(os.listdir(tmp_path)) == ["latest", step_name(1)]
         assert newest_intact(tmp_path)[0].path.name == step_name(1)
 
@@ -280,27 +272,34 @@ class TestOpen:
             open_checkpoint(tmp_path)
 
 
-def die(*arguments):
-    program = Path(__file__).with_name("saver_process.py")
+@pytest.fixture(scope="module")
+def deaths(tmp_path_factory):
+    """What a program of many deaths has found, which imports torch once for them all."""
+    program, folder = (
+        Path(__file__).with_name("saver_process.py"),
+        tmp_path_factory.mktemp("deaths"),
+    )
     done = subprocess.run(
-        [sys.executable, str(program), *map(str, arguments)],
-        capture_output=True, text=True, timeout=50, cwd=arguments[1],
+        [sys.executable, str(program), str(folder), "60"],
+        capture_output=True, text=True, timeout=100, cwd=folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_killed_at_random_moments(tmp_path):
-    results = die("kill", tmp_path, 60)
+@pytest.mark.timeout(110)
+def test_killed_at_random_moments(deaths):
+    results = deaths["kill"]
     assert len(results) == 60
     assert [r["complaint"] for r in results if r["complaint"]] == []
     assert any(r["half"] for r in results)  # some did die in the middle of a write
     assert results[-1]["committed"] > 0
 
 
-def test_killed_before_every_operation(tmp_path):
-    results = die("steps", tmp_path)
+@pytest.mark.timeout(110)
+def test_killed_before_every_operation(deaths):
+    results = deaths["steps"]
     assert [r["complaint"] for r in results if r["complaint"]] == []
     assert sum(r["survived"] for r in results) == 2 and len(results) > 40
 

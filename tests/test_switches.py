@@ -1,8 +1,6 @@
 """Global switches are set inside a task's work and restored after it, also on error."""
 
-import subprocess
-import sys
-
+import fresh
 import pytest
 import torch
 
@@ -78,8 +76,7 @@ for tf32 in (False, True):
 @pytest.mark.parametrize("place", ["fp32_precision", "cuda.matmul.fp32_precision"])
 @pytest.mark.parametrize("spoken", ["ieee", "tf32"])
 def test_a_precision_that_is_spoken_by_name(place, spoken):
-    script = BY_NAME.format(place=place, spoken=spoken)
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    fresh.run(BY_NAME.format(place=place, spoken=spoken))
 
 
 def test_the_users_autocast_ends_at_the_door():
@@ -117,8 +114,15 @@ assert not loaded, f"a run that compiles nothing pays for {loaded}"
 """
 
 
+def test_a_program_that_fails_is_an_error():
+    with pytest.raises(RuntimeError, match="a = 3"):
+        fresh.run("a = 3\nassert a == 4, f'a = {a}'")
+    with pytest.raises(RuntimeError, match="died with 5"):
+        fresh.run("import os; os._exit(5)")
+
+
 def test_the_compiler_is_not_imported_where_nothing_is_compiled():
-    subprocess.run([sys.executable, "-c", LOADS_NOTHING], check=True, timeout=60)
+    fresh.run(LOADS_NOTHING)
 
 
 def test_the_compiler_knows_the_switch_wherever_it_was_loaded():
