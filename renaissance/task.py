@@ -246,7 +246,7 @@ class Task(Standing):
         self.best, self.callback_states = {}, []
         built.updater.scalars.restart(self.seed)
         built.memory.region("R").zero_()
-        initializer = None if self._recipe.keeps_weights else self._recipe.init or Initializer()
+        initializer = None if built.goes_back else self._recipe.init or Initializer()
         with self.switches():
             built.initialise(initializer, self.seed, self.device)
         return self

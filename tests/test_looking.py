@@ -201,3 +201,15 @@ def test_the_report_says_that_it_only_looks(capsys):
     text = capsys.readouterr().out
     assert text.count("only evaluates and predicts") == 3
     assert "113 in 8 tensors" in text and "the module's own are kept\n" in text
+
+
+def test_a_reset_without_an_optimizer_draws_what_was_drawn_at_first():
+    task = make().compile(report="none")
+    first = task.state_dict()
+    task.fit(epochs=1, verbose=0)
+    task.optimizer(None).compile(report="none")
+    task.reset()
+    for name, tensor in task.state_dict().items():
+        assert torch.equal(tensor, first[name]), name
+    task.optimizer(rn.AdamW(lr=1e-2)).compile(report="none")
+    assert task.state_hash() == make().compile(report="none").state_hash()

@@ -95,6 +95,12 @@ class Built:
         return self.recipe.schedule().needs_length
 
     @property
+    def goes_back(self) -> bool:
+        """Whether a reset brings back the weights that compile found, where it else draws some."""
+        recipe = self.recipe
+        return recipe.keep_weights or (recipe.keeps_weights and self.origin.has_weights)
+
+    @property
     def has_ema(self) -> bool:
         return self.plan.has("E")
 
@@ -208,8 +214,9 @@ def build(task: Task, options: CompileOptions) -> Built:
         found = try_samples(task, sample)
         built = _assemble(task, options, found, swapped, undo)
         built.executor.frozen_norms = task.frozen.norms
-        built.origin.note(built.memory, weights=recipe.keeps_weights)
-        built.origin.is_untold = is_untold and recipe.keeps_weights and not recipe.keep_weights
+        is_left = is_untold and recipe.keeps_weights
+        built.origin.note(built.memory, weights=recipe.keep_weights or is_left)
+        built.origin.is_untold = is_left and not recipe.keep_weights
         if is_fresh:
             built.initialise(recipe.init or Initializer(), task.seed, task.device)
         elif carried is not None:
