@@ -9,6 +9,7 @@ from torch import nn
 import renaissance as rn
 from renaissance import _native
 from renaissance.nn import MultiheadAttention, bind_dropouts
+from renaissance.nn.attention import PlainAttention, additive
 from renaissance.nn.keyed import swap_dropouts
 
 CAUSAL = torch.ones(5, 5, dtype=torch.bool).triu(1)
@@ -97,7 +98,7 @@ def test_what_is_dropped_is_weights_and_the_rest_is_scaled():
 def test_gradients_pass_through_what_was_kept():
     _, own = pair(p=0.5, batch_first=True)
     bind_dropouts(own.double(), scalars())
-    own.drop.forward = lambda w: w * (torch.arange(w.numel()).view(w.shape) % 2) * 2.0
+    own.drop.dropped = lambda w: w * (torch.arange(w.numel()).view(w.shape) % 2) * 2.0
     x = rows(2, 3, 8).double().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: own(x, x, x, need_weights=False)[0], x)
 
@@ -195,3 +196,78 @@ def test_wrong_shapes_and_hints_are_refused():
     x = rows(5, 3, 8)
     with pytest.raises(RuntimeError, match="is_causal=True says what kind attn_mask is"):
         own(x, x, x, is_causal=True)
+
+
+class TestByHand:
+    """`rn.nn.Attention`, what stands in the place of F.scaled_dot_product_attention."""
+
+    def attend(self, p=0.0):
+        layer = nn.ModuleDict({"attend": rn.nn.Attention(p)})
+        bind_dropouts(layer, scalars())
+        return layer["attend"]
+
+    @pytest.mark.parametrize(
+        "masks",
+        [
+            {},
+            {"is_causal": True},
+            {"attn_mask": torch.rand(5, 5) > 0.4},
+            {"attn_mask": torch.randn(3, 1, 5, 5)},
+            {"attn_mask": (torch.arange(5) < torch.tensor([[5], [2], [0]]))[:, None, None]},
+        ],
+    )
+    def test_without_a_drop_it_is_torchs_to_rounding(self, masks):
+        q, k, v = rows(3, 3, 2, 5, 8)
+        expected = nn.functional.scaled_dot_product_attention(q, k, v, **masks)
+        hidden = masks.get("attn_mask")
+        bias = (
+            hidden if hidden is None or hidden.is_floating_point() else additive(~hidden, q.dtype)
+        )
+        found = self.attend(1e-30).attend(q, k, v, bias, masks.get("is_causal", False))
+        assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert torch.equal(self.attend().eval()(q, k, v, **masks), expected)
+
+    def test_it_drops_what_a_layer_with_its_key_drops(self):
+        _, own = pair(p=0.5, batch_first=True)
+        bind_dropouts(own, scalars())
+        x = rows(3, 5, 8)
+        ours = self.attend(0.5)
+        ours.layer = own.drop.layer
+        q, k, v = own._projected([x, x, x], is_one=True)
+        _, weights = own(x, x, x, average_attn_weights=False)
+        assert torch.allclose(ours(q, k, v), weights @ v, rtol=1e-5, atol=1e-6)
+        assert not torch.equal(ours(q, k, v), self.attend(0.5)(q, k, v))
+
+    def test_a_seed_repeats_a_network_of_it_and_torchs_is_left_behind(self):
+        class Attends(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.attend, self.last = (
+                    nn.Linear(8, 24),
+                    rn.nn.Attention(0.5),
+                    nn.Linear(8, 3),
+                )
+
+            def forward(self, x):
+                q, k, v = self.first(x).unflatten(2, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+                return self.last(
+                    self.attend(q, k, v, is_causal=True).transpose(1, 2).flatten(2).mean(1)
+                )
+
+        hashes = []
+        for seed in (1, 1, 2):
+            task = made(Attends(), seed)
+            task.fit(epochs=2, verbose=0)
+            hashes.append(task.state_hash())
+        assert hashes[0] == hashes[1] != hashes[2]
+        plain = task.export_module().attend
+        assert isinstance(plain, PlainAttention) and plain.p == 0.5
+        x = rows(1, 2, 4, 8)
+        assert not torch.equal(plain(x, x, x), plain(x, x, x))
+
+    def test_what_is_refused(self):
+        x = rows(1, 2, 4, 8)
+        with pytest.raises(ValueError, match="exclude each other"):
+            self.attend(0.5)(x, x, x, attn_mask=torch.ones(4, 4).bool(), is_causal=True)
+        with pytest.raises(RuntimeError, match="or use torch.nn.functional.scaled_dot_product"):
+            rn.nn.Attention(0.5)(x, x, x)

@@ -1,5 +1,6 @@
 """Layers of our own: keyed dropout, and what compile swaps in for plain torch modules."""
 
+from renaissance.nn.attention import Attention as Attention
 from renaissance.nn.attention import MultiheadAttention as MultiheadAttention
 from renaissance.nn.dropout import ChannelDropout as ChannelDropout
 from renaissance.nn.dropout import Dropout as Dropout

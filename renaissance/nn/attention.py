@@ -1,4 +1,4 @@
-"""Attention whose dropout is keyed: torch's MultiheadAttention with masks from a task's seed."""
+"""Attention whose dropout is keyed: what torch's attention drops, from a task's seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,102 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from renaissance.nn import fused_attention
 from renaissance.nn.dropout import Dropout
+
+
+class Attention(Dropout):
+    """Scaled dot-product attention with keyed dropout: softmax(q k^T / sqrt(D) + mask) v.
+
+    Takes the place of ``F.scaled_dot_product_attention(..., dropout_p=p)`` in a forward, which a
+    seed cannot repeat (Vaswani et al. 2017, arXiv:1706.03762). One layer for each place that
+    attends. On CUDA, with 16 bits and heads of 16, 32, 64 or 128 features, the weights are never
+    in memory; elsewhere they are computed in full. What is dropped is the same.
+
+    Args:
+        p: Probability that a weight is dropped in training, at least 0 and below 1.
+
+    Shape:
+        query (N, H, L, D), key and value (N, H, S, D), all of one floating-point type, give
+        (N, H, L, D). `attn_mask` expands to (N, H, L, S): True, or a number that is added, where a
+        query looks. A query that looks at nothing gives zeros.
+
+    Example:
+        >>> attend = rn.nn.Attention(0.1)  # in __init__
+        >>> y = attend(q, k, v, is_causal=True)  # in forward
+    """
+
+    instead = "torch.nn.functional.scaled_dot_product_attention"
+
+    def forward(  # type: ignore[override]
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        if attn_mask is not None and is_causal:
+            raise ValueError("Attention: attn_mask and is_causal=True exclude each other")
+        if not self.training or self.p == 0:
+            return F.scaled_dot_product_attention(query, key, value, attn_mask, is_causal=is_causal)
+        if attn_mask is not None:
+            is_hidden = attn_mask.logical_not() if attn_mask.dtype == torch.bool else attn_mask
+            attn_mask = additive(is_hidden, query.dtype)
+        return self.attend(query, key, value, attn_mask, is_causal)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, is_causal: bool
+    ) -> Tensor:
+        """What `forward` does in training; `bias` is added to the scores."""
+        if fused_attention.takes(query, key, value, bias):
+            return fused_attention.attention(
+                query, key, value, bias, scalars=self._bound(), layer=self.layer, p=self.p,
+                is_causal=is_causal,
+            )  # fmt: skip
+        if is_causal:
+            shape = (query.shape[2], key.shape[2])
+            ahead = torch.ones(shape, dtype=torch.bool, device=query.device).triu(1)
+            causal = additive(ahead, query.dtype)
+            bias = causal if bias is None else bias + causal
+        weights = weights_of(query, key, bias)
+        if bias is not None:  # where nothing is looked at, softmax has no numbers
+            weights = weights.masked_fill(bias.isneginf().all(-1, keepdim=True), 0.0)
+        return self.dropped(weights) @ value
+
+    def dropped(self, weights: Tensor) -> Tensor:
+        """Weights (N, H, L, S) after dropout."""
+        return super().forward(weights)
+
+    def plain(self) -> nn.Module:
+        return PlainAttention(self.p)
+
+    def _copy(self) -> Dropout:
+        return Attention(self.p)
+
+
+class PlainAttention(nn.Module):
+    """`Attention` from torch's generators: what it is outside of a task."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        rate = self.p if self.training else 0.0
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p=rate, is_causal=is_causal
+        )
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+def weights_of(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    """Weights (N, H, L, S) before dropout; rows sum to 1."""
+    scores = query * math.sqrt(1.0 / query.shape[3]) @ key.transpose(2, 3)
+    if bias is not None:
+        scores = scores + bias
+    return scores.softmax(-1).contiguous()
 
 
 class MultiheadAttention(nn.MultiheadAttention):
@@ -17,24 +112,24 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     ``task.compile()`` puts it in the place of torch's where that drops attention weights, as in
     every ``nn.TransformerEncoderLayer`` of torch's default ``dropout=0.1``. In evaluation, and with
-    a probability of 0, it is torch's; in training the weights are computed here in full, (N, heads,
-    L, S), since what is dropped must be the same on every device.
+    a probability of 0, it is torch's; in training it is an `Attention` between torch's projections.
+    Weights that are asked for (``need_weights=True``) are those after dropout.
 
     It shares the parameters of the layer that it stands for: the same objects, the same names.
     """
 
-    drop: Dropout
+    drop: Attention
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.drop = Dropout(self.dropout)
+        self.drop = Attention(self.dropout)
 
     @classmethod
     def of(cls, plain: nn.MultiheadAttention) -> MultiheadAttention:
         """The keyed layer in the place of a plain one."""
         own = cls.__new__(cls)
         own.__dict__.update(plain.__dict__)
-        own._modules = {**plain._modules, "drop": Dropout(plain.dropout)}
+        own._modules = {**plain._modules, "drop": Attention(plain.dropout)}
         own.drop.train(plain.training)
         return own
 
@@ -67,15 +162,25 @@ class MultiheadAttention(nn.MultiheadAttention):
             )
         is_single = query.dim() == 2  # (L, E), one sample by itself
         rows = [self._sample_first(x, is_single) for x in (query, key, value)]
-        weights = self.drop(self._weights(rows[0], rows[1], key_padding_mask, attn_mask))
-        values = self._heads(self._projected(rows[2], 2))
-        mixed = (weights @ values).transpose(1, 2).flatten(2)  # (N, L, E)
+        q, k, v = self._projected(rows, is_one=query is key and key is value)
+        bias = self._bias(attn_mask, key_padding_mask, q, k.shape[2])
+        weights = None
+        if need_weights:
+            weights = self.drop.dropped(weights_of(q, k, bias))
+            mixed = weights @ v
+        elif is_causal:  # which says what attn_mask is
+            mixed = self.drop.attend(
+                q, k, v, self._bias(None, key_padding_mask, q, k.shape[2]), True
+            )
+        else:
+            mixed = self.drop.attend(q, k, v, bias, False)
+        mixed = mixed.transpose(1, 2).flatten(2)  # (N, L, E)
         output: Tensor = F.linear(mixed, self.out_proj.weight, self.out_proj.bias)
         if is_single:
             output = output.squeeze(0)
         elif not self.batch_first:
             output = output.transpose(0, 1)
-        if not need_weights:
+        if weights is None:
             return output, None
         shown = weights.mean(1) if average_attn_weights else weights
         return output, shown.squeeze(0) if is_single else shown
@@ -86,35 +191,33 @@ class MultiheadAttention(nn.MultiheadAttention):
             return x.unsqueeze(0)
         return x if self.batch_first else x.transpose(0, 1)
 
-    def _projected(self, x: Tensor, part: int) -> Tensor:
-        """Queries (part 0), keys (1) or values (2) of the inputs, (N, length, E)."""
-        bias = None if self.in_proj_bias is None else self.in_proj_bias.chunk(3)[part]
-        if self._qkv_same_embed_dim:
-            weight = self.in_proj_weight.chunk(3)[part]
+    def _projected(self, rows: list[Tensor], *, is_one: bool) -> list[Tensor]:
+        """Queries, keys and values (N, heads, length, E / heads) of the inputs (N, length, E)."""
+        if is_one and self._qkv_same_embed_dim:
+            parts = F.linear(rows[0], self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
         else:
-            weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part]
-        return F.linear(x, weight, bias)
+            biases: Any = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+            weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+            if self._qkv_same_embed_dim:
+                weights = self.in_proj_weight.chunk(3)
+            parts = tuple(map(F.linear, rows, weights, biases))
+        return [x.unflatten(2, (self.num_heads, self.head_dim)).transpose(1, 2) for x in parts]
 
-    def _heads(self, x: Tensor) -> Tensor:
-        """(N, length, E) as (N, heads, length, E / heads)."""
-        heads: Tensor = x.unflatten(2, (self.num_heads, self.head_dim))
-        return heads.transpose(1, 2)
-
-    def _weights(
-        self, query: Tensor, key: Tensor, padding: Tensor | None, mask: Tensor | None
-    ) -> Tensor:
-        """Attention weights (N, heads, L, S) before dropout; rows sum to 1."""
-        queries = self._heads(self._projected(query, 0)) * math.sqrt(1.0 / self.head_dim)
-        scores = queries @ self._heads(self._projected(key, 1)).transpose(-2, -1)
+    def _bias(
+        self, mask: Tensor | None, padding: Tensor | None, q: Tensor, keys: int
+    ) -> Tensor | None:
+        """Both masks as what is added to scores, expanding to (N, heads, L, S)."""
+        found = None
         if mask is not None:  # (L, S), or (N * heads, L, S)
-            mask = _additive(mask, scores.dtype)
-            scores = scores + (mask if mask.dim() == 2 else mask.view_as(scores))
+            found = additive(mask, q.dtype)
+            found = found if mask.dim() == 2 else found.view(*q.shape[:3], keys)
         if padding is not None:  # (N, S), of a sample by itself (S,)
-            scores = scores + _additive(padding, scores.dtype).view(len(scores), 1, 1, -1)
-        return scores.softmax(-1).contiguous()
+            padding = additive(padding, q.dtype).view(len(q), 1, 1, keys)
+            found = padding if found is None else found + padding
+        return found
 
 
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """A mask as what is added to scores: True, "not to be looked at", is minus infinity."""
     if mask.dtype != torch.bool:
         return mask.to(dtype)

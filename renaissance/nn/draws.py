@@ -55,8 +55,9 @@ def _dropout(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
     sizes, dtype = _sizes(x), DTYPES[x.dtype]
     threshold, scale = round(p * 2**32), 1.0 / (1.0 - p)
     if not x.is_cuda:
-        draw: tuple[int, int, int, float] = (scalars.data_ptr(), layer, threshold, scale)
-        _native.dropout(x.data_ptr(), y.data_ptr(), *sizes, dtype, *draw, torch.get_num_threads())
+        places, threads = (x.data_ptr(), y.data_ptr()), torch.get_num_threads()
+        draw: tuple[int, int, int] = (scalars.data_ptr(), layer, threshold)
+        _native.dropout(*places, *sizes, dtype, *draw, scale, threads)
         return y
     _launch(
         "dropout", x, x.data_ptr(), y.data_ptr(), *map(np.int64, sizes), np.int32(dtype),

@@ -1,0 +1,210 @@
+"""Attention with keyed dropout as one operation on CUDA; its kernels stand beside this file."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from renaissance import _native
+from renaissance.random import DROPOUT
+
+#: Features of a head that the kernels take, and the types of their operands.
+WIDTHS, DTYPES = (16, 32, 64, 128), (torch.bfloat16, torch.float16)
+
+_LIBRARY = torch.library.Library("renaissance", "FRAGMENT")
+_TAGS = (torch.Tag.pt2_compliant_tag,)
+_INPUTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor scalars, int layer, float p, "
+    "bool is_causal, float scale"
+)
+_LIBRARY.define(f"attention({_INPUTS}) -> (Tensor, Tensor)", tags=_TAGS)
+_LIBRARY.define(
+    f"attention_backward(Tensor g, Tensor out, Tensor spread, {_INPUTS}) "
+    "-> (Tensor, Tensor, Tensor)",
+    tags=_TAGS,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiles:
+    """Queries and keys of a tile, warps of a thread block and stages of its pipeline."""
+
+    queries: int
+    keys: int
+    warps: int = 4
+    stages: int = 2
+
+
+#: As measured on an H200 (benchmarks/bench_attention.py), for heads of up to 64 features and above.
+FORWARD = (Tiles(128, 64, 8), Tiles(128, 64, 8))
+OF_KEYS = (Tiles(64, 64, 4), Tiles(64, 64, 8))
+OF_QUERIES = (Tiles(64, 64, 4), Tiles(64, 64, 8))
+
+
+class _Launch:
+    """What the three kernels have in common: inputs and how they lie in memory."""
+
+    def __init__(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scalars: Tensor, layer: int,
+        p: float, is_causal: bool, scale: float,
+    ) -> None:  # fmt: skip
+        self.n, self.heads, self.length, self.width = q.shape
+        self.keys = k.shape[2]
+        q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
+        self.inputs = (q, k, v, q if bias is None else bias)
+        fields = _native.scalars_layout()
+        self.draw = (scalars.view(torch.int64), layer, round(p * 2**32), 1.0 / (1.0 - p), scale)
+        self.sizes = (self.heads, self.length, self.keys)
+        self.strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3])
+        self.strides += (0, 0, 0) if bias is None else bias.stride()[:3]
+        places = {name: fields[field][0] // 8 for name, field in _FIELDS.items()}
+        self.constants: dict[str, Any] = {
+            **places, "PURPOSE": DROPOUT, "HAS_BIAS": bias is not None, "CAUSAL": is_causal,
+            "ALIGNED": self.keys % 4 == 0, "D": self.width,
+        }  # fmt: skip
+
+    def over_queries(self, kernel: Any, tiles: tuple[Tiles, Tiles], *between: Tensor) -> None:
+        """Launch with a program for every tile of queries of every head."""
+        tile = tiles[self.width > 64]
+        self._launch(kernel, tile, -(-self.length // tile.queries), between)
+
+    def over_keys(self, kernel: Any, tiles: tuple[Tiles, Tiles], *between: Tensor) -> None:
+        """The same for every tile of keys."""
+        tile = tiles[self.width > 64]
+        self._launch(kernel, tile, -(-self.keys // tile.keys), between)
+
+    def _launch(self, kernel: Any, tile: Tiles, blocks: int, between: tuple[Tensor, ...]) -> None:
+        grid = (blocks, self.n * self.heads)
+        kernel[grid](
+            *self.inputs, *between, *self.draw, *self.sizes, *self.strides, **self.constants,
+            BM=tile.queries, BN=tile.keys, num_warps=tile.warps, num_stages=tile.stages,
+        )  # fmt: skip
+
+    def like(self, rows: int) -> Tensor:
+        """A tensor (N, rows, heads, features) seen as (N, heads, rows, features)."""
+        return self.inputs[0].new_empty(self.n, rows, self.heads, self.width).transpose(1, 2)
+
+
+_FIELDS = {"SEED": "seed", "MICRO": "micro", "ROW": "row_offset"}
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scalars: Tensor, layer: int, p: float,
+    is_causal: bool, scale: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    from renaissance.nn.fused_attention_kernels import attend  # Triton takes a second to import
+
+    launch = _Launch(q, k, v, bias, scalars, layer, p, is_causal, scale)
+    out = launch.like(launch.length)
+    spread = q.new_empty(q.shape[:3], dtype=torch.float32)
+    launch.over_queries(attend, FORWARD, out, spread)
+    return out, spread
+
+
+def _attention_backward(
+    g: Tensor, out: Tensor, spread: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
+    scalars: Tensor, layer: int, p: float, is_causal: bool, scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    from renaissance.nn.fused_attention_kernels import gradient_of_keys, gradient_of_queries, shares
+
+    launch = _Launch(q, k, v, bias, scalars, layer, p, is_causal, scale)
+    g, out = (x.transpose(1, 2).contiguous() for x in (g, out))
+    spread = spread.contiguous()
+    rows = launch.n * launch.length * launch.heads
+    delta = spread.new_empty(rows)
+    shares[(-(-rows // 64),)](g, out, delta, rows, D=launch.width, BM=64)
+    gq, gk, gv = launch.like(launch.length), launch.like(launch.keys), launch.like(launch.keys)
+    launch.over_keys(gradient_of_keys, OF_KEYS, g, spread, delta, gk, gv)
+    launch.over_queries(gradient_of_queries, OF_QUERIES, g, spread, delta, gq)
+    return gq, gk, gv
+
+
+def _like(q: Tensor, rows: int) -> Tensor:
+    n, heads, _, width = q.shape
+    return q.new_empty(n, rows, heads, width).transpose(1, 2)
+
+
+def _fake(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return _like(q, q.shape[2]), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def _fake_backward(
+    g: Tensor, out: Tensor, spread: Tensor, q: Tensor, k: Tensor, *_: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _like(q, q.shape[2]), _like(q, k.shape[2]), _like(q, k.shape[2])
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, bias, scalars, *ctx.rest = inputs
+    ctx.save_for_backward(q, k, v, bias, scalars, *output)
+
+
+def _backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    q, k, v, bias, scalars, out, spread = ctx.saved_tensors
+    found = torch.ops.renaissance.attention_backward(
+        g, out, spread, q, k, v, bias, scalars, *ctx.rest
+    )
+    return (*found, *(None,) * 6)
+
+
+for _name, _make, _stand_in in (
+    ("attention", _attention, _fake),
+    ("attention_backward", _attention_backward, _fake_backward),
+):
+    for _device in ("CPU", "CUDA"):  # on a CPU under Triton's interpreter alone
+        _LIBRARY.impl(_name, _make, _device)
+    torch.library.register_fake(f"renaissance::{_name}", _stand_in, lib=_LIBRARY)
+torch.library.register_autograd(
+    "renaissance::attention", _backward, setup_context=_save, lib=_LIBRARY
+)
+
+
+@functools.cache
+def has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def takes(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> bool:
+    """Whether the kernels take these: on CUDA, 16 bits, heads of 16, 32, 64 or 128 features."""
+    is_whole = q.numel() > 0 and k.numel() > 0 and q.shape[3] == v.shape[3]
+    has_gradient = bias is not None and bias.requires_grad
+    is_known = q.shape[3] in WIDTHS and all(
+        x.dtype in DTYPES and x.dtype == q.dtype for x in (k, v)
+    )
+    return q.is_cuda and has_triton() and is_whole and is_known and not has_gradient
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, scalars: Tensor, layer: int, p: float,
+    is_causal: bool,
+) -> Tensor:  # fmt: skip
+    """softmax(q k^T / sqrt(D) + bias), dropped with probability p, times v.
+
+    Args:
+        q: (N, H, L, D), which `takes` has taken.
+        k: (N, H, S, D).
+        v: (N, H, S, D).
+        bias: Added to the scores, any that expands to (N, H, L, S); or None.
+        scalars: Region S of the task.
+        layer: 0 to 2**63 - 1.
+        p: At least 0 and below 1.
+        is_causal: Whether query i looks at keys 0 to i alone.
+
+    Returns:
+        (N, H, L, D); a query that looks at nothing gives zeros.
+    """
+    if bias is not None:
+        bias = bias.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+        if bias.stride(3) != 1:
+            bias = bias.contiguous()
+    scale = 1.0 / math.sqrt(q.shape[3])
+    found: Tensor = torch.ops.renaissance.attention(
+        q, k, v, bias, scalars, layer, p, is_causal, scale
+    )[0]
+    return found
