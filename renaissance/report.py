@@ -216,14 +216,27 @@ def as_pictures(
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """The rows of a ``metrics.csv``, one an epoch; of rows for the same epoch the last counts."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = [
-            {name: float(cell) for name, cell in row.items() if name and cell}
-            for row in csv.DictReader(file)
-        ]
+    """The rows of a ``metrics.csv``, one an epoch; of rows for the same epoch the last counts.
+
+    Part of a last row, which a killed process left, is passed over.
+    """
+    text = pathlib.Path(path).read_text(encoding="utf-8")
+    found = list(csv.DictReader(text.splitlines()))
+    if found and not text.endswith("\n") and not _is_whole(found[-1]):
+        found.pop()
+    rows = [{name: float(cell) for name, cell in row.items() if name and cell} for row in found]
     by_epoch = {row["epoch"]: row for row in rows if "epoch" in row}
     return [by_epoch[epoch] for epoch in sorted(by_epoch)]
+
+
+def _is_whole(row: Mapping[str, str | None]) -> bool:
+    """Whether a row has all its fields, each a number or empty."""
+    try:
+        for cell in row.values():
+            float(cell or 0)
+    except ValueError:
+        return False
+    return None not in row.values()
 
 
 def compare(runs: Mapping[str, Rows]) -> str:

@@ -177,3 +177,17 @@ def test_metrics_of_a_table_the_last_row_of_an_epoch_counts(tmp_path):
     path.write_text("epoch,steps,loss,val_loss\n0,4,1.0,\n1,8,nan,0.5\n0,4,2.0,\n1,8\n")
     rows = read_metrics(path)
     assert rows == [{"epoch": 0, "steps": 4, "loss": 2.0}, {"epoch": 1, "steps": 8}]
+
+
+def test_part_of_a_last_row_is_passed_over(tmp_path):
+    path, table = tmp_path / "metrics.csv", "epoch,steps,loss,own\n0,4,2.0,\n1,8,1e-05,0.5\n"
+    whole = {"epoch": 0, "steps": 4, "loss": 2.0}
+    for cut in range(table.index("1,8"), len(table) + 1):
+        path.write_text(table[:cut])
+        first, *rest = read_metrics(path)
+        fields = table[table.index("1,8") : cut].split(",")
+        assert first == whole and len(rest) == (len(fields) == 4), cut
+    assert rest == [{"epoch": 1, "steps": 8, "loss": 1e-5, "own": 0.5}]
+    path.write_text(table.replace("0.5\n", "word\n"))
+    with pytest.raises(ValueError, match="word"):
+        read_metrics(path)
