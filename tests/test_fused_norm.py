@@ -3,11 +3,9 @@
 import contextlib
 import copy
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
+import fresh
 import pytest
 import torch
 import torchvision
@@ -29,17 +27,15 @@ def answers():
 
     The interpreter needs a process of its own.
     """
-    place = pathlib.Path(__file__).parent
-    done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", str(place / "norm_cases.py")],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
+    place = pathlib.Path(__file__).with_name("norm_cases.py")
+    said, _ = fresh.run(
+        "import os, runpy, warnings\n"
+        "os.environ['TRITON_INTERPRET'] = '1'\n"
+        "warnings.simplefilter('error', UserWarning)\n"
+        f"runpy.run_path({str(place)!r}, run_name='__main__')\n",
         timeout=240,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in said.splitlines()]
 
 
 @pytest.mark.timeout(300)
