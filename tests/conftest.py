@@ -1,5 +1,6 @@
 """Shared by all tests: helpers beside this file can be imported by name."""
 
+import gc
 import pathlib
 import sys
 
@@ -41,6 +42,12 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def pytest_collection_finish():
+    """What has been imported lives on: the garbage collector need not walk through it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):
