@@ -213,7 +213,8 @@ def _prints(module: nn.Module) -> dict[str, tuple[int, int]]:
 _WAYS_OUT = (
     "use layers for it: compile puts keyed ones in the place of torch.nn.Dropout and Dropout1d to "
     "3d, MultiheadAttention, LSTM, GRU, RNN, and torchvision.ops.StochasticDepth; rn.nn.Noise is "
-    "for torch.randn_like; or leave the seed out to allow it"
+    "for torch.randn_like, rn.nn.Attention for scaled_dot_product_attention; or leave the seed out "
+    "to allow it"
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.util
 import math
 from typing import Any
@@ -16,6 +15,8 @@ from renaissance.random import DROPOUT
 
 #: Features of a head that the kernels take, and the types of their operands.
 WIDTHS, DTYPES = (16, 32, 64, 128), (torch.bfloat16, torch.float16)
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 _LIBRARY = torch.library.Library("renaissance", "FRAGMENT")
 _TAGS = (torch.Tag.pt2_compliant_tag,)
@@ -41,10 +42,10 @@ class Tiles:
     stages: int = 2
 
 
-#: As measured on an H200 (benchmarks/bench_attention.py), for heads of up to 64 features and above.
-FORWARD = (Tiles(128, 64, 8), Tiles(128, 64, 8))
-OF_KEYS = (Tiles(64, 64, 4), Tiles(64, 64, 8))
-OF_QUERIES = (Tiles(64, 64, 4), Tiles(64, 64, 8))
+#: For heads of up to 64 features, and of 128 (benchmarks/bench_attention.py --sweep).
+FORWARD = (Tiles(64, 64, 4, 3), Tiles(128, 64, 8))
+OF_KEYS = (Tiles(64, 64, 4, 3), Tiles(128, 64, 8))
+OF_QUERIES = (Tiles(64, 64, 4, 3), Tiles(128, 32, 8))
 
 
 class _Launch:
@@ -67,6 +68,7 @@ class _Launch:
         self.constants: dict[str, Any] = {
             **places, "PURPOSE": DROPOUT, "HAS_BIAS": bias is not None, "CAUSAL": is_causal,
             "ALIGNED": self.keys % 4 == 0, "D": self.width,
+            "NARROW": self.heads * self.length * self.keys < 2**34,
         }  # fmt: skip
 
     def over_queries(self, kernel: Any, tiles: tuple[Tiles, Tiles], *between: Tensor) -> None:
@@ -165,9 +167,8 @@ torch.library.register_autograd(
 )
 
 
-@functools.cache
-def has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+def is_on_gpu(x: Tensor) -> bool:
+    return x.is_cuda and HAS_TRITON
 
 
 def takes(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> bool:
@@ -177,7 +178,7 @@ def takes(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> bool:
     is_known = q.shape[3] in WIDTHS and all(
         x.dtype in DTYPES and x.dtype == q.dtype for x in (k, v)
     )
-    return q.is_cuda and has_triton() and is_whole and is_known and not has_gradient
+    return is_on_gpu(q) and is_whole and is_known and not has_gradient
 
 
 def attention(

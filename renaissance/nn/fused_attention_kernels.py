@@ -54,35 +54,55 @@ def _key(scalars, layer, SEED: tl.constexpr, MICRO: tl.constexpr, PURPOSE: tl.co
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _product(a, factor: tl.constexpr):
+    """Upper and lower word of a product, which is one instruction."""
+    whole = a.to(tl.uint64) * tl.full((), factor, tl.uint64)
+    return (whole >> 32).to(tl.uint32), whole.to(tl.uint32)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _philox(a, b, c, d, low, high):
+    """Four words of Philox4x32-10, as ``philox.h`` has it."""
+    for _ in tl.static_range(10):
+        p, q = _product(a, 0xD2511F53)
+        r, s = _product(c, 0xCD9E8D57)
+        a, b, c, d = r ^ b ^ low, s, p ^ d ^ high, q
+        low += 0x9E3779B9
+        high += 0xBB67AE85
+    return a, b, c, d
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _kept(
-    key, sample, row, j, S, threshold, ALIGNED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
+    key, sample, row, j, S, threshold,
+    ALIGNED: tl.constexpr, NARROW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Which weights of a tile stay, (BM, BN): `row` (BM) are h L + i, `j` the first key.
 
-    Where S is a multiple of four a block of Philox serves four neighbouring keys.
+    Where S is a multiple of four a block of Philox serves four neighbouring keys; where all places
+    of a sample fit, its counter needs no upper word.
     """
     places = row.to(tl.int64) * S + j
     if ALIGNED:
-        quads = (places // 4)[:, None] + tl.arange(0, BN // 4)[None, :]
+        quads = (places >> 2)[:, None] + tl.arange(0, BN // 4)[None, :]
+        if NARROW:
+            quads = (places >> 2).to(tl.uint32)[:, None] + tl.arange(0, BN // 4)[None, :]
     else:
         every = places[:, None] + tl.arange(0, BN)[None, :]
-        quads = every // 4
-    zero = (quads * 0).to(tl.uint32)
-    a, b, c, d = tl.philox_impl(
-        quads.to(tl.uint32), (quads >> 32).to(tl.uint32),
-        zero + sample.to(tl.uint32), zero + (sample >> 32).to(tl.uint32),
-        zero + key.to(tl.uint32), zero + (key >> 32).to(tl.uint32),
+        quads = every >> 2
+    upper = tl.full((), 0, tl.uint32)
+    if not (ALIGNED and NARROW):
+        upper = (quads >> 32).to(tl.uint32)
+    a, b, c, d = _philox(
+        quads.to(tl.uint32), upper, sample.to(tl.uint32), (sample >> 32).to(tl.uint32),
+        key.to(tl.uint32), (key >> 32).to(tl.uint32),
     )  # fmt: skip
-    limit = threshold.to(tl.uint32)
     if ALIGNED:
-        even = tl.interleave((a >= limit).to(tl.int8), (c >= limit).to(tl.int8))
-        odd = tl.interleave((b >= limit).to(tl.int8), (d >= limit).to(tl.int8))
-        kept = tl.interleave(even, odd) != 0
+        drawn = tl.interleave(tl.interleave(a, c), tl.interleave(b, d))
     else:
-        word = every % 4
+        word = every & 3
         drawn = tl.where(word == 0, a, tl.where(word == 1, b, tl.where(word == 2, c, d)))
-        kept = drawn >= limit
-    return kept
+    return drawn >= threshold.to(tl.uint32)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -102,17 +122,53 @@ def _put(pointer, found, first, count, stride, BLOCK: tl.constexpr, D: tl.conste
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _scores(
-    q, k, bias, bias_l, i, j, L, S, scale, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr
+    q, k, bias, bias_l, i, j, L, S, scale,
+    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Scores of a tile in units of log2, float32; minus infinity where nothing is looked at."""
-    found = tl.dot(q, tl.trans(k)) * (scale * _LOG2E)
-    inside = (j < S)[None, :] & (i < L)[:, None]
+    """Scores of a tile, float32; at an edge minus infinity where nothing is looked at.
+
+    Their unit is `_unit`: with a bias they are in units of log2 already.
+    """
+    found = tl.dot(q, tl.trans(k))
     if HAS_BIAS:
+        inside = (j < S)[None, :] & (i < L)[:, None]
         at = i[:, None].to(tl.int64) * bias_l + j[None, :]
-        found += tl.load(bias + at, mask=inside, other=0.0).to(tl.float32) * _LOG2E
-    if CAUSAL:
-        inside = inside & (j[None, :] <= i[:, None])
-    return tl.where(inside, found, float("-inf"))
+        added = tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
+        found = found * (scale * _LOG2E) + added * _LOG2E
+    if EDGE:
+        shown = (j < S)[None, :]
+        if CAUSAL:
+            shown = shown & (j[None, :] <= i[:, None])
+        found = tl.where(shown, found, float("-inf"))
+    return found
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _unit(scale, HAS_BIAS: tl.constexpr):
+    """What a score is multiplied by to be a power of two."""
+    return 1.0 if HAS_BIAS else scale * _LOG2E
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _look(
+    queries, k, v, bias, top, total, mixed, key, sample, row, start, i, threshold, scale, L, S,
+    k_l, v_l, bias_l, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr,
+    NARROW: tl.constexpr, EDGE: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Largest score, sum of exponentials and mixed values after BN more keys."""
+    j = start + tl.arange(0, BN)
+    keys = _rows(k, start, S, k_l, BN, D)
+    scores = _scores(queries, keys, bias, bias_l, i, j, L, S, scale, HAS_BIAS, CAUSAL, EDGE)
+    unit = _unit(scale, HAS_BIAS)
+    higher = tl.maximum(top, tl.max(scores, 1))
+    at = tl.where(higher == float("-inf"), 0.0, higher) * unit  # nothing looked at so far
+    weights = tl.exp2(scores * unit - at[:, None])
+    shrink = tl.exp2(top * unit - at)
+    total = total * shrink + tl.sum(weights, 1)
+    kept = _kept(key, sample, row, start, S, threshold, ALIGNED, NARROW, BM, BN)
+    values = _rows(v, start, S, v_l, BN, D)
+    weights = tl.where(kept, weights, 0.0).to(values.dtype)
+    return higher, total, tl.dot(weights, values, mixed * shrink[:, None])
 
 
 @_kernel
@@ -120,7 +176,7 @@ def attend(
     q, k, v, bias, out, spread, scalars, layer, threshold, factor, scale, H, L, S,
     q_n, q_h, q_l, k_n, k_h, k_l, v_n, v_h, v_l, bias_n, bias_h, bias_l,
     SEED: tl.constexpr, MICRO: tl.constexpr, ROW: tl.constexpr, PURPOSE: tl.constexpr,
-    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr,
+    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr, NARROW: tl.constexpr,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """out (N, L, H, D), and the logarithm to base 2 of each query's sum of exponentials (N, H, L).
@@ -141,23 +197,21 @@ def attend(
     total = tl.zeros((BM,), tl.float32)
     mixed = tl.zeros((BM, D), tl.float32)
     end = tl.minimum(S, first + BM) if CAUSAL else S
-    for start in range(0, end, BN):
-        j = start + tl.arange(0, BN)
-        keys = _rows(k, start, S, k_l, BN, D)
-        scores = _scores(queries, keys, bias, bias_l, i, j, L, S, scale, HAS_BIAS, CAUSAL)
-        higher = tl.maximum(top, tl.max(scores, 1))
-        at = tl.where(higher == float("-inf"), 0.0, higher)  # nothing looked at so far
-        weights = tl.exp2(scores - at[:, None])
-        shrink = tl.exp2(top - at)
-        total = total * shrink + tl.sum(weights, 1)
-        kept = _kept(key, sample, h * L + i, start, S, threshold, ALIGNED, BM, BN)
-        values = _rows(v, start, S, v_l, BN, D)
-        weights = tl.where(kept, weights, 0.0).to(values.dtype)
-        mixed = tl.dot(weights, values, mixed * shrink[:, None])
-        top = higher
+    edge = (tl.minimum(S, first + 1) if CAUSAL else S) // BN * BN  # from here on some are hidden
+    for start in range(0, edge, BN):
+        top, total, mixed = _look(
+            queries, k, v, bias, top, total, mixed, key, sample, h * L + i, start, i, threshold,
+            scale, L, S, k_l, v_l, bias_l, HAS_BIAS, CAUSAL, ALIGNED, NARROW, False, D, BM, BN,
+        )  # fmt: skip
+    for start in range(edge, end, BN):
+        top, total, mixed = _look(
+            queries, k, v, bias, top, total, mixed, key, sample, h * L + i, start, i, threshold,
+            scale, L, S, k_l, v_l, bias_l, HAS_BIAS, CAUSAL, ALIGNED, NARROW, True, D, BM, BN,
+        )  # fmt: skip
     whole = tl.where(total == 0.0, 1.0, total)
+    logs = tl.where(total == 0.0, 0.0, top * _unit(scale, HAS_BIAS) + tl.log2(whole))
     _put(out + (n * L * H + h) * D, mixed * (factor / whole)[:, None], first, L, H * D, BM, D)
-    tl.store(spread + head * L + i, tl.where(total == 0.0, 0.0, top + tl.log2(whole)), mask=i < L)
+    tl.store(spread + head * L + i, logs, mask=i < L)
 
 
 @_kernel
@@ -169,19 +223,56 @@ def shares(g, out, delta, rows, D: tl.constexpr, BM: tl.constexpr):
     tl.store(delta + i, tl.sum(given * _rows(out, first, rows, D, BM, D), 1), mask=i < rows)
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _change(
+    queries, given, keys, values, bias, logs, share, key, sample, row, start, i, threshold, factor,
+    scale, L, S, bias_l, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr,
+    NARROW: tl.constexpr, EDGE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Kept weights of a tile, and the scores' gradient over `scale * factor`, (BM, BN) float32."""
+    j = start + tl.arange(0, BN)
+    scores = _scores(queries, keys, bias, bias_l, i, j, L, S, scale, HAS_BIAS, CAUSAL, EDGE)
+    weights = tl.exp2(scores * _unit(scale, HAS_BIAS) - logs[:, None])
+    kept = _kept(key, sample, row, start, S, threshold, ALIGNED, NARROW, BM, BN)
+    change = tl.where(kept, tl.dot(given, tl.trans(values)), 0.0) - (share / factor)[:, None]
+    return tl.where(kept, weights, 0.0), weights * change
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _from_queries(
+    q, g, keys, values, bias, spread, delta, of_keys, of_values, key, sample, start, first, n, h,
+    threshold, factor, scale, H, L, S, q_l, bias_l,
+    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr, NARROW: tl.constexpr,
+    EDGE: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Sums of both gradients after BM more queries."""
+    i = first + tl.arange(0, BM)
+    queries, given = _rows(q, first, L, q_l, BM, D), _rows(g, first, L, H * D, BM, D)
+    logs = tl.load(spread + (n * H + h) * L + i, mask=i < L, other=0.0)
+    share = tl.load(delta + (n * L + i) * H + h, mask=i < L, other=0.0)
+    weights, change = _change(
+        queries, given, keys, values, bias, logs, share, key, sample, h * L + i, start, i,
+        threshold, factor, scale, L, S, bias_l, HAS_BIAS, CAUSAL, ALIGNED, NARROW, EDGE, BM, BN,
+    )  # fmt: skip
+    of_values = tl.dot(tl.trans(weights.to(given.dtype)), given, of_values)
+    return tl.dot(tl.trans(change.to(queries.dtype)), queries, of_keys), of_values
+
+
 @_kernel
 def gradient_of_keys(
     q, k, v, bias, g, spread, delta, gk, gv, scalars, layer, threshold, factor, scale, H, L, S,
     q_n, q_h, q_l, k_n, k_h, k_l, v_n, v_h, v_l, bias_n, bias_h, bias_l,
     SEED: tl.constexpr, MICRO: tl.constexpr, ROW: tl.constexpr, PURPOSE: tl.constexpr,
-    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr,
+    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr, NARROW: tl.constexpr,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """gk and gv (N, S, H, D): a program goes through the queries for BN keys of one head."""
+    """gk and gv (N, S, H, D): a program goes through the queries for BN keys of one head.
+
+    Keys behind the end have rows of their own, which are not stored, and need no hiding.
+    """
     head = tl.program_id(1).to(tl.int64)
     n, h = head // H, head % H
     start = tl.program_id(0) * BN
-    j = start + tl.arange(0, BN)
     keys = _rows(k + n * k_n + h * k_h, start, S, k_l, BN, D)
     values = _rows(v + n * v_n + h * v_h, start, S, v_l, BN, D)
     key = _key(scalars, layer, SEED, MICRO, PURPOSE)
@@ -190,23 +281,38 @@ def gradient_of_keys(
     g += (n * L * H + h) * D
     bias += n * bias_n + h * bias_h
     of_keys, of_values = tl.zeros((BN, D), tl.float32), tl.zeros((BN, D), tl.float32)
-    begin = (start // BM) * BM if CAUSAL else 0
-    for first in range(begin, L, BM):
-        i = first + tl.arange(0, BM)
-        queries = _rows(q, first, L, q_l, BM, D)
-        given = _rows(g, first, L, H * D, BM, D)
-        scores = _scores(queries, keys, bias, bias_l, i, j, L, S, scale, HAS_BIAS, CAUSAL)
-        logs = tl.load(spread + head * L + i, mask=i < L, other=0.0)
-        weights = tl.exp2(scores - logs[:, None])
-        kept = _kept(key, sample, h * L + i, start, S, threshold, ALIGNED, BM, BN)
-        dropped = tl.where(kept, weights * factor, 0.0).to(values.dtype)
-        of_values = tl.dot(tl.trans(dropped), given, of_values)
-        change = tl.where(kept, tl.dot(given, tl.trans(values)) * factor, 0.0)
-        share = tl.load(delta + (n * L + i) * H + h, mask=i < L, other=0.0)
-        change = (weights * (change - share[:, None])).to(keys.dtype)
-        of_keys = tl.dot(tl.trans(change), queries, of_keys)
-    _put(gk + (n * S * H + h) * D, of_keys * scale, start, S, H * D, BN, D)
-    _put(gv + (n * S * H + h) * D, of_values, start, S, H * D, BN, D)
+    begin = start // BM * BM if CAUSAL else 0
+    edge = tl.minimum(tl.cdiv(start + BN - 1, BM) * BM, L) if CAUSAL else 0  # all seen from here
+    for first in range(begin, edge, BM):
+        of_keys, of_values = _from_queries(
+            q, g, keys, values, bias, spread, delta, of_keys, of_values, key, sample, start, first,
+            n, h, threshold, factor, scale, H, L, S, q_l, bias_l,
+            HAS_BIAS, CAUSAL, ALIGNED, NARROW, True, D, BM, BN,
+        )  # fmt: skip
+    for first in range(edge, L, BM):
+        of_keys, of_values = _from_queries(
+            q, g, keys, values, bias, spread, delta, of_keys, of_values, key, sample, start, first,
+            n, h, threshold, factor, scale, H, L, S, q_l, bias_l,
+            HAS_BIAS, CAUSAL, ALIGNED, NARROW, False, D, BM, BN,
+        )  # fmt: skip
+    _put(gk + (n * S * H + h) * D, of_keys * (scale * factor), start, S, H * D, BN, D)
+    _put(gv + (n * S * H + h) * D, of_values * factor, start, S, H * D, BN, D)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _from_keys(
+    queries, given, k, v, bias, logs, share, found, key, sample, row, start, i, threshold, factor,
+    scale, L, S, k_l, v_l, bias_l, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr,
+    ALIGNED: tl.constexpr, NARROW: tl.constexpr, EDGE: tl.constexpr,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Sum of the queries' gradient after BN more keys."""
+    keys, values = _rows(k, start, S, k_l, BN, D), _rows(v, start, S, v_l, BN, D)
+    _, change = _change(
+        queries, given, keys, values, bias, logs, share, key, sample, row, start, i, threshold,
+        factor, scale, L, S, bias_l, HAS_BIAS, CAUSAL, ALIGNED, NARROW, EDGE, BM, BN,
+    )  # fmt: skip
+    return tl.dot(change.to(keys.dtype), keys, found)
 
 
 @_kernel
@@ -214,7 +320,7 @@ def gradient_of_queries(
     q, k, v, bias, g, spread, delta, gq, scalars, layer, threshold, factor, scale, H, L, S,
     q_n, q_h, q_l, k_n, k_h, k_l, v_n, v_h, v_l, bias_n, bias_h, bias_l,
     SEED: tl.constexpr, MICRO: tl.constexpr, ROW: tl.constexpr, PURPOSE: tl.constexpr,
-    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr,
+    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr, NARROW: tl.constexpr,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """gq (N, L, H, D): a program goes through the keys for BM queries of one head."""
@@ -233,13 +339,17 @@ def gradient_of_queries(
     bias += n * bias_n + h * bias_h
     found = tl.zeros((BM, D), tl.float32)
     end = tl.minimum(S, first + BM) if CAUSAL else S
-    for start in range(0, end, BN):
-        j = start + tl.arange(0, BN)
-        keys, values = _rows(k, start, S, k_l, BN, D), _rows(v, start, S, v_l, BN, D)
-        scores = _scores(queries, keys, bias, bias_l, i, j, L, S, scale, HAS_BIAS, CAUSAL)
-        weights = tl.exp2(scores - logs[:, None])
-        kept = _kept(key, sample, h * L + i, start, S, threshold, ALIGNED, BM, BN)
-        change = tl.where(kept, tl.dot(given, tl.trans(values)) * factor, 0.0)
-        change = (weights * (change - share[:, None])).to(keys.dtype)
-        found = tl.dot(change, keys, found)
-    _put(gq + (n * L * H + h) * D, found * scale, first, L, H * D, BM, D)
+    edge = (tl.minimum(S, first + 1) if CAUSAL else S) // BN * BN
+    for start in range(0, edge, BN):
+        found = _from_keys(
+            queries, given, k, v, bias, logs, share, found, key, sample, h * L + i, start, i,
+            threshold, factor, scale, L, S, k_l, v_l, bias_l,
+            HAS_BIAS, CAUSAL, ALIGNED, NARROW, False, D, BM, BN,
+        )  # fmt: skip
+    for start in range(edge, end, BN):
+        found = _from_keys(
+            queries, given, k, v, bias, logs, share, found, key, sample, h * L + i, start, i,
+            threshold, factor, scale, L, S, k_l, v_l, bias_l,
+            HAS_BIAS, CAUSAL, ALIGNED, NARROW, True, D, BM, BN,
+        )  # fmt: skip
+    _put(gq + (n * L * H + h) * D, found * (scale * factor), first, L, H * D, BM, D)
