@@ -52,12 +52,13 @@ def test_inside_each_kernel_is_compiled_once_and_none_is_launched(function):
     with compiled_ahead(threads=2):
         kernel[(3,)](X, Y, 5, 8, RELU=True)
         kernel[(4,)](Y, X, 48, 8, RELU=True)  # M is no reason for another one
+        kernel[(4,)](X, Y, 2**31, 8, RELU=True)  # but for its type, of 64 bits
         kernel[(3,)](X, Y, 5, 16, RELU=True)  # a multiple of 16
         kernel[(3,)](X, Y, 5, 1, RELU=True)
         kernel[(3,)](X, Y, 5, 8, RELU=False)
         kernel[(3,)](X.half(), Y, 5, 8, RELU=True)
         kernel[(3,)](X[1:], Y, 5, 8, RELU=True)  # not at a multiple of 16 bytes
-    assert not function.launched and len(function.compiled) == function.loaded == 6
+    assert not function.launched and len(function.compiled) == function.loaded == 7
     assert all(name.startswith("rn-compile") for name in function.threads)
     kernel[(3,)](X, Y, 5, 8, RELU=True)
     assert len(function.launched) == 1

@@ -53,7 +53,7 @@ class Kernel:
             if place < len(kinds):
                 kinds[place] = arguments[place]
         for place in self._unspecialized:
-            kinds[place] = None
+            kinds[place] = _width(arguments[place])
         return (self, *kinds, *sorted(constants.items()))
 
 
@@ -62,8 +62,13 @@ def _kind(argument: Any) -> Any:
     if isinstance(argument, Tensor):
         return argument.dtype, argument.data_ptr() % 16 == 0
     if isinstance(argument, int):
-        return argument == 1, argument % 16 == 0, argument.bit_length() > 31
+        return argument == 1, argument % 16 == 0, _width(argument)
     return type(argument)
+
+
+def _width(argument: int) -> int:
+    """Bits of the type that Triton gives a whole number, its value aside."""
+    return 64 if argument.bit_length() > 31 else 32
 
 
 class _Gang:
