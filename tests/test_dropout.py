@@ -144,6 +144,21 @@ def test_backward_has_the_mask_of_forward_and_noise_has_none():
     assert not draws.noise(x, scalars(), LAYER).requires_grad
 
 
+def test_float64_and_a_number_alone_have_the_masks_of_float32():
+    x = torch.arange(1.0, 97.0, dtype=torch.float64).view(8, 12) * 1e300
+    kept = draws.dropout(torch.ones(8, 12), scalars(), LAYER, 0.3) > 0
+    assert 0 < int(kept.sum()) < 96
+    found = draws.dropout(x.requires_grad_(), scalars(), LAYER, 0.3)
+    torch.testing.assert_close(found, torch.where(kept, x / 0.7, 0.0), rtol=1e-15, atol=0)
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    torch.testing.assert_close(gradient, kept.double() / 0.7, rtol=1e-15, atol=0)
+    first = draws.dropout(torch.ones(1), scalars(), 5, 0.3)
+    assert float(draws.dropout(torch.tensor(1.0), scalars(), 5, 0.3)) == float(first) > 0
+    assert float(draws.noise(torch.tensor(0.0), scalars(), 2)) == float(
+        draws.noise(torch.zeros(1), scalars(), 2)
+    )
+
+
 def test_the_kernels_compile():
     pytest.importorskip("cuda.core")
     assert kernels.homes()["dropout"] == kernels.homes()["noise"] == "dropout.cu"

@@ -37,14 +37,14 @@ def _dense(x: Tensor) -> Tensor:
 
 def _sizes(x: Tensor) -> tuple[int, int, int]:
     """Samples, elements of one, and channels when those lie side by side, else 1."""
-    rows = len(x) if x.dim() and x.numel() else 0
+    rows = (len(x) if x.dim() else 1) if x.numel() else 0
     channels = 1 if x.is_contiguous() else x.shape[1]
     return rows, x.numel() // max(rows, 1), channels
 
 
 def _launch(name: str, x: Tensor, *arguments: Any) -> None:
     kernels.launch(
-        name, kernels.blocks(min(x.numel() // 4 + len(x), THREADS)), kernels.BLOCK, *arguments
+        name, kernels.blocks(min(x.numel() // 4 + _sizes(x)[0], THREADS)), kernels.BLOCK, *arguments
     )
 
 
@@ -111,7 +111,7 @@ def dropout(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
     """x with elements set to zero with probability p, the rest times 1 / (1 - p).
 
     Args:
-        x: (N, ...) float32, bfloat16 or float16.
+        x: (N, ...) of any floating-point type.
         scalars: Region S of the task.
         layer: 0 to 2**63 - 1.
         p: At least 0 and below 1.
@@ -119,8 +119,12 @@ def dropout(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
     Returns:
         A tensor of x's shape and dtype, dense in x's memory order.
     """
-    result: Tensor = torch.ops.renaissance.dropout(x, scalars, layer, p)
-    return result
+    draw = torch.ops.renaissance.dropout
+    if x.dtype in DTYPES or not x.is_floating_point():
+        result: Tensor = draw(x, scalars, layer, p)
+        return result
+    kept = draw(torch.ones_like(x, dtype=torch.float32), scalars, layer, p)
+    return torch.where(kept > 0, x / (1.0 - p), 0.0)
 
 
 def noise(x: Tensor, scalars: Tensor, layer: int) -> Tensor:
