@@ -43,9 +43,12 @@ def inputs(length, keys, width, is_packed):
     return [torch.randn(2, 2, n, width).half() for n in (length, keys, keys)]
 
 
-def check(length, keys, width, is_causal, bias, is_packed=False):
+def check(length, keys, width, is_causal, bias, is_packed=False, is_shared=False):
     scalars = region()
-    given = [x.requires_grad_() for x in inputs(length, keys, width, is_packed)]
+    given = inputs(length, keys, width, is_packed)
+    if is_shared:  # one sample's keys, and one head's values, for all
+        given = [given[0], given[1][:1], given[2][:, :1]]
+    given = [x.requires_grad_() for x in given]
     exact = [x.detach().double().requires_grad_() for x in given]
     out = fused_attention.attention(
         *given, bias, scalars=scalars, layer=LAYER, p=P, is_causal=is_causal
@@ -72,6 +75,11 @@ def main():
     check(24, 20, 16, False, padding)
     check(18, 20, 16, False, torch.randn(2, 2, 18, 20))
     check(24, 20, 16, True, padding)
+    check(9, 12, 16, False, torch.randn(12, 9).t(), is_shared=True)
+    hidden = torch.randn(2, 1, 9, 12)
+    hidden[0, :, 3], hidden[1, :, 4] = torch.finfo(torch.float32).min, -1e18  # there all are alike
+    hidden[1, ..., 7:] = -1e18
+    check(9, 12, 16, False, hidden)
 
 
 interpreted.patch_once_a_launch()

@@ -8,7 +8,7 @@ from torch import nn
 
 import renaissance as rn
 from renaissance import _native
-from renaissance.nn import MultiheadAttention, bind_dropouts
+from renaissance.nn import Attention, MultiheadAttention, bind_dropouts
 from renaissance.nn.attention import PlainAttention, additive
 from renaissance.nn.keyed import swap_dropouts
 
@@ -142,6 +142,35 @@ class TestTraining:
     def test_mixed_precision(self, network):
         history = made(network(), precision="bf16-mixed").fit(epochs=3, verbose=0).history
         assert np.isfinite(history["loss"]).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_query_that_looks_at_nothing_gives_zeros_and_moves_nothing(dtype):
+    """Its row of softmax had no numbers, and gave none to the gradients of all keys."""
+    attend = Attention(0.25)
+    attend.bind(scalars(), 3)
+    q, k, v = (rows(2, 2, n, 8, seed=n).to(dtype).requires_grad_() for n in (5, 6, 6))
+    shown = torch.ones(2, 1, 5, 6, dtype=torch.bool)
+    shown[0, :, 1] = False
+    shown[1, :, :, 4:] = False
+    found = attend(q, k, v, shown)
+    weights = (q @ k.transpose(2, 3) / 8**0.5).exp() * shown
+    total = weights.sum(3, keepdim=True)
+    weights = weights / torch.where(total == 0, 1.0, total)
+    expected = (weights * attend.dropped(torch.ones_like(weights))) @ v
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert not found[0, :, 1].any()
+    ours = torch.autograd.grad(found.square().sum(), (q, k, v))
+    theirs = torch.autograd.grad(expected.square().sum(), (q, k, v))
+    for own, right in zip(ours, theirs):
+        torch.testing.assert_close(own, right, rtol=1e-4, atol=1e-5)
+    assert not ours[0][0, :, 1].any()
+
+
+def test_rows_without_heads_are_refused():
+    attend = Attention(0.25)
+    with pytest.raises(ValueError, match=r"received \(5, 8\).*write query.unsqueeze\(1\)"):
+        attend(rows(5, 8), rows(5, 8), rows(5, 8))
 
 
 def test_layers_with_more_keys_than_inputs_are_left_alone():

@@ -30,6 +30,59 @@ def test_what_is_left_to_the_weights_in_full(monkeypatch):
     assert takes() and takes(torch.float16, 128) and takes(bias=torch.zeros(5, 5))
     assert not takes(torch.float32) and not takes(width=24) and not takes(rows=0)
     assert not takes(bias=torch.zeros(5, 5, requires_grad=True))
+    x, more = (torch.zeros(2, 3, n, 16, dtype=torch.bfloat16) for n in (5, 6))
+    assert not fused_attention.takes(x, x, more, None) and fused_attention.takes(
+        x, more, more, None
+    )
+
+
+class Launches:
+    """In the place of a kernel: the grids that it is asked for."""
+
+    def __init__(self):
+        self.grids = []
+
+    def __getitem__(self, grid):
+        self.grids.append(grid)
+        return lambda *_, **__: None
+
+
+def test_more_heads_than_a_grid_has_rows(monkeypatch):
+    """Blocks of a grid are at most 65,535 but in its first dimension."""
+    from renaissance.nn import fused_attention_kernels
+
+    names = ("attend", "shares", "gradient_of_keys", "gradient_of_queries")
+    kernels = {name: Launches() for name in names}
+    for name, kernel in kernels.items():
+        monkeypatch.setattr(fused_attention_kernels, name, kernel)
+    q, k = (torch.zeros(17500, 4, n, 16, dtype=torch.float16) for n in (65, 1))
+    options = {"scalars": torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8), "layer": 1}
+    out = fused_attention.attention(
+        q.requires_grad_(), k, k, None, p=0.5, is_causal=False, **options
+    )
+    torch.autograd.grad(out.sum(), q)
+    grids = {name: kernel.grids for name, kernel in kernels.items()}
+    rows = 17500 * 4 * 65
+    assert grids == {
+        "attend": [(2 * 70000,)],
+        "shares": [(-(-rows // 64),)],
+        "gradient_of_keys": [(70000,)],
+        "gradient_of_queries": [(2 * 70000,)],
+    }
+
+
+def test_a_gradient_of_the_gradient_is_refused(monkeypatch):
+    """It came as zeros, with a warning."""
+    from renaissance.nn import fused_attention_kernels
+
+    for name in ("attend", "shares", "gradient_of_keys", "gradient_of_queries"):
+        monkeypatch.setattr(fused_attention_kernels, name, Launches())
+    q = torch.zeros(1, 1, 4, 16, dtype=torch.float16, requires_grad=True)
+    scalars = torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8)
+    out = fused_attention.attention(q, q, q, None, scalars=scalars, layer=1, p=0.5, is_causal=False)
+    (gradient,) = torch.autograd.grad(out.sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="gradient of its gradient .* train in '32-true'"):
+        gradient.sum().backward()
 
 
 @pytest.mark.parametrize("is_fused", [False, True])

@@ -42,6 +42,12 @@ class Attention(Dropout):
     ) -> Tensor:  # fmt: skip
         if attn_mask is not None and is_causal:
             raise ValueError("Attention: attn_mask and is_causal=True exclude each other")
+        if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
+            shapes = ", ".join(str(tuple(x.shape)) for x in (query, key, value))
+            raise ValueError(
+                "Attention takes query (N, H, L, D), key and value (N, H, S, D), received "
+                f"{shapes}; of one head, write query.unsqueeze(1)"
+            )
         if not self.training or self.p == 0:
             return F.scaled_dot_product_attention(query, key, value, attn_mask, is_causal=is_causal)
         if attn_mask is not None:
@@ -63,10 +69,7 @@ class Attention(Dropout):
             ahead = torch.ones(shape, dtype=torch.bool, device=query.device).triu(1)
             causal = additive(ahead, query.dtype)
             bias = causal if bias is None else bias + causal
-        weights = weights_of(query, key, bias)
-        if bias is not None:  # where nothing is looked at, softmax has no numbers
-            weights = weights.masked_fill(bias.isneginf().all(-1, keepdim=True), 0.0)
-        return self.dropped(weights) @ value
+        return self.dropped(weights_of(query, key, bias)) @ value
 
     def dropped(self, weights: Tensor) -> Tensor:
         """Weights (N, H, L, S) after dropout."""
@@ -100,11 +103,17 @@ class PlainAttention(nn.Module):
 
 
 def weights_of(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-    """Weights (N, H, L, S) before dropout; rows sum to 1."""
+    """Weights (N, H, L, S) before dropout; rows sum to 1, or to 0 where nothing is looked at.
+
+    Softmax has no numbers there, and its gradient has none either, whatever is made of them behind
+    it: such rows are open before it and closed behind it.
+    """
     scores = query * math.sqrt(1.0 / query.shape[3]) @ key.transpose(2, 3)
-    if bias is not None:
-        scores = scores + bias
-    return scores.softmax(-1).contiguous()
+    if bias is None:
+        return scores.softmax(-1).contiguous()
+    closed = bias.isneginf().all(-1, keepdim=True)
+    scores = scores + bias.masked_fill(closed, 0.0)
+    return scores.softmax(-1).masked_fill(closed, 0.0).contiguous()
 
 
 class MultiheadAttention(nn.MultiheadAttention):

@@ -58,6 +58,10 @@ class _Launch:
         self.n, self.heads, self.length, self.width = q.shape
         self.keys = k.shape[2]
         q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
+        if bias is not None:
+            bias = bias.expand(*bias.shape[:-1], self.keys)
+            bias = bias if bias.stride(-1) == 1 else bias.contiguous()
+            bias = bias.expand(*q.shape[:3], self.keys)
         self.inputs = (q, k, v, q if bias is None else bias)
         fields = _native.scalars_layout()
         self.draw = (scalars.view(torch.int64), layer, round(p * 2**32), 1.0 / (1.0 - p), scale)
@@ -82,7 +86,7 @@ class _Launch:
         self._launch(kernel, tile, -(-self.keys // tile.keys), between)
 
     def _launch(self, kernel: Any, tile: Tiles, blocks: int, between: tuple[Tensor, ...]) -> None:
-        grid = (blocks, self.n * self.heads)
+        grid = (blocks * self.n * self.heads,)
         kernel[grid](
             *self.inputs, *between, *self.draw, *self.sizes, *self.strides, **self.constants,
             BM=tile.queries, BN=tile.keys, num_warps=tile.warps, num_stages=tile.stages,
@@ -104,7 +108,7 @@ def _attention(
 
     launch = _Launch(q, k, v, bias, scalars, layer, p, is_causal, scale)
     out = launch.like(launch.length)
-    spread = q.new_empty(q.shape[:3], dtype=torch.float32)
+    spread = q.new_empty(*_spread(q), dtype=torch.float32)
     launch.over_queries(attend, FORWARD, out, spread)
     return out, spread
 
@@ -132,8 +136,14 @@ def _like(q: Tensor, rows: int) -> Tensor:
     return q.new_empty(n, rows, heads, width).transpose(1, 2)
 
 
+def _spread(q: Tensor) -> tuple[int, ...]:
+    """Shape of what the kernels keep of each query for the way back."""
+    n, heads, length, _ = q.shape
+    return n, heads, 2, length
+
+
 def _fake(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return _like(q, q.shape[2]), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return _like(q, q.shape[2]), q.new_empty(*_spread(q), dtype=torch.float32)
 
 
 def _fake_backward(
@@ -155,6 +165,17 @@ def _backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     return (*found, *(None,) * 6)
 
 
+def _nothing_to_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    pass
+
+
+def _refuse(ctx: Any, *_: Tensor) -> None:
+    raise RuntimeError(
+        "rn.nn.Attention: a gradient of its gradient (create_graph=True) is not implemented on "
+        "CUDA for 16 bits; train in '32-true', where the weights are computed in full"
+    )
+
+
 for _name, _make, _stand_in in (
     ("attention", _attention, _fake),
     ("attention_backward", _attention_backward, _fake_backward),
@@ -165,6 +186,9 @@ for _name, _make, _stand_in in (
 torch.library.register_autograd(
     "renaissance::attention", _backward, setup_context=_save, lib=_LIBRARY
 )
+torch.library.register_autograd(
+    "renaissance::attention_backward", _refuse, setup_context=_nothing_to_save, lib=_LIBRARY
+)
 
 
 def is_on_gpu(x: Tensor) -> bool:
@@ -173,7 +197,8 @@ def is_on_gpu(x: Tensor) -> bool:
 
 def takes(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> bool:
     """Whether the kernels take these: on CUDA, 16 bits, heads of 16, 32, 64 or 128 features."""
-    is_whole = q.numel() > 0 and k.numel() > 0 and q.shape[3] == v.shape[3]
+    is_whole = q.numel() > 0 and k.numel() > 0 and q.shape[3] == k.shape[3]
+    is_whole = is_whole and k.shape[2:] == v.shape[2:]
     has_gradient = bias is not None and bias.requires_grad
     is_known = q.shape[3] in WIDTHS and all(
         x.dtype in DTYPES and x.dtype == q.dtype for x in (k, v)
@@ -188,7 +213,7 @@ def attention(
     """softmax(q k^T / sqrt(D) + bias), dropped with probability p, times v.
 
     Args:
-        q: (N, H, L, D), which `takes` has taken.
+        q: (N, H, L, D), which `takes` has taken. N and H may be 1 in some, as when broadcast.
         k: (N, H, S, D).
         v: (N, H, S, D).
         bias: Added to the scores, any that expands to (N, H, L, S); or None.
@@ -200,10 +225,9 @@ def attention(
     Returns:
         (N, H, L, D); a query that looks at nothing gives zeros.
     """
-    if bias is not None:
-        bias = bias.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-        if bias.stride(3) != 1:
-            bias = bias.contiguous()
+    shapes = [x.shape[:-2] for x in (q, k, v)] + ([] if bias is None else [bias.shape[:-2]])
+    heads = torch.broadcast_shapes(*shapes)
+    q, k, v = (x.expand(*heads, *x.shape[2:]) for x in (q, k, v))
     scale = 1.0 / math.sqrt(q.shape[3])
     found: Tensor = torch.ops.renaissance.attention(
         q, k, v, bias, scalars, layer, p, is_causal, scale

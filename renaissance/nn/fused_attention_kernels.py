@@ -127,14 +127,13 @@ def _scores(
 ):  # fmt: skip
     """Scores of a tile, float32; at an edge minus infinity where nothing is looked at.
 
-    Their unit is `_unit`: with a bias they are in units of log2 already.
+    `scale` is still to be applied, but with a bias.
     """
     found = tl.dot(q, tl.trans(k))
     if HAS_BIAS:
         inside = (j < S)[None, :] & (i < L)[:, None]
         at = i[:, None].to(tl.int64) * bias_l + j[None, :]
-        added = tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
-        found = found * (scale * _LOG2E) + added * _LOG2E
+        found = found * scale + tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
     if EDGE:
         shown = (j < S)[None, :]
         if CAUSAL:
@@ -144,9 +143,38 @@ def _scores(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _unit(scale, HAS_BIAS: tl.constexpr):
-    """What a score is multiplied by to be a power of two."""
-    return 1.0 if HAS_BIAS else scale * _LOG2E
+def _above(scores, peak, scale, HAS_BIAS: tl.constexpr):
+    """Scores less their row's `peak`, as powers of two.
+
+    A bias that hides by a large finite number leaves of a score, and of a sum with one, few digits
+    or none: what is that large is taken from its like before anything else.
+    """
+    if HAS_BIAS:
+        found = (scores - peak[:, None]) * _LOG2E
+    else:
+        found = scores * (scale * _LOG2E) - (peak * (scale * _LOG2E))[:, None]
+    return found
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weights(scores, peak, logs, scale, HAS_BIAS: tl.constexpr):
+    """Weights of a tile, from what `attend` left of their rows; with a bias none is above 1."""
+    if HAS_BIAS:
+        found = tl.minimum(scores - peak[:, None], 0.0) * _LOG2E - logs[:, None]
+    else:
+        found = scores * (scale * _LOG2E) - (peak * (scale * _LOG2E) + logs)[:, None]
+    return tl.exp2(found)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _place(length, H, BLOCK: tl.constexpr):
+    """Sample, head and first row of a program; those of one head are neighbours.
+
+    All are in the first dimension of the grid: the others end at 65,535.
+    """
+    blocks = tl.cdiv(length, BLOCK)
+    head = (tl.program_id(0) // blocks).to(tl.int64)
+    return head // H, head % H, tl.program_id(0) % blocks * BLOCK
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -159,11 +187,10 @@ def _look(
     j = start + tl.arange(0, BN)
     keys = _rows(k, start, S, k_l, BN, D)
     scores = _scores(queries, keys, bias, bias_l, i, j, L, S, scale, HAS_BIAS, CAUSAL, EDGE)
-    unit = _unit(scale, HAS_BIAS)
     higher = tl.maximum(top, tl.max(scores, 1))
-    at = tl.where(higher == float("-inf"), 0.0, higher) * unit  # nothing looked at so far
-    weights = tl.exp2(scores * unit - at[:, None])
-    shrink = tl.exp2(top * unit - at)
+    peak = tl.where(higher == float("-inf"), 0.0, higher)  # nothing looked at so far
+    weights = tl.exp2(_above(scores, peak, scale, HAS_BIAS))
+    shrink = tl.exp2((top - peak) * (_LOG2E if HAS_BIAS else scale * _LOG2E))
     total = total * shrink + tl.sum(weights, 1)
     kept = _kept(key, sample, row, start, S, threshold, ALIGNED, NARROW, BM, BN)
     values = _rows(v, start, S, v_l, BN, D)
@@ -179,13 +206,12 @@ def attend(
     HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr, NARROW: tl.constexpr,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """out (N, L, H, D), and the logarithm to base 2 of each query's sum of exponentials (N, H, L).
+    """out (N, L, H, D), and of each query its highest score and a sum of exponentials (N, H, 2, L).
 
-    A program makes BM rows of one head.
+    The sum is that of the scores less the highest, its logarithm to base 2. A program makes BM rows
+    of one head.
     """
-    head = tl.program_id(1).to(tl.int64)
-    n, h = head // H, head % H
-    first = tl.program_id(0) * BM
+    n, h, first = _place(L, H, BM)
     i = first + tl.arange(0, BM)
     queries = _rows(q + n * q_n + h * q_h, first, L, q_l, BM, D)
     key = _key(scalars, layer, SEED, MICRO, PURPOSE)
@@ -209,9 +235,10 @@ def attend(
             scale, L, S, k_l, v_l, bias_l, HAS_BIAS, CAUSAL, ALIGNED, NARROW, True, D, BM, BN,
         )  # fmt: skip
     whole = tl.where(total == 0.0, 1.0, total)
-    logs = tl.where(total == 0.0, 0.0, top * _unit(scale, HAS_BIAS) + tl.log2(whole))
     _put(out + (n * L * H + h) * D, mixed * (factor / whole)[:, None], first, L, H * D, BM, D)
-    tl.store(spread + head * L + i, logs, mask=i < L)
+    spread += (n * H + h) * 2 * L
+    tl.store(spread + i, tl.where(total == 0.0, 0.0, top), mask=i < L)
+    tl.store(spread + L + i, tl.log2(whole), mask=i < L)
 
 
 @_kernel
@@ -225,14 +252,15 @@ def shares(g, out, delta, rows, D: tl.constexpr, BM: tl.constexpr):
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _change(
-    queries, given, keys, values, bias, logs, share, key, sample, row, start, i, threshold, factor,
-    scale, L, S, bias_l, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr,
-    NARROW: tl.constexpr, EDGE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    queries, given, keys, values, bias, peak, logs, share, key, sample, row, start, i, threshold,
+    factor, scale, L, S, bias_l, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr,
+    ALIGNED: tl.constexpr, NARROW: tl.constexpr, EDGE: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Kept weights of a tile, and the scores' gradient over `scale * factor`, (BM, BN) float32."""
     j = start + tl.arange(0, BN)
     scores = _scores(queries, keys, bias, bias_l, i, j, L, S, scale, HAS_BIAS, CAUSAL, EDGE)
-    weights = tl.exp2(scores * _unit(scale, HAS_BIAS) - logs[:, None])
+    weights = _weights(scores, peak, logs, scale, HAS_BIAS)
     kept = _kept(key, sample, row, start, S, threshold, ALIGNED, NARROW, BM, BN)
     change = tl.where(kept, tl.dot(given, tl.trans(values)), 0.0) - (share / factor)[:, None]
     return tl.where(kept, weights, 0.0), weights * change
@@ -248,10 +276,12 @@ def _from_queries(
     """Sums of both gradients after BM more queries."""
     i = first + tl.arange(0, BM)
     queries, given = _rows(q, first, L, q_l, BM, D), _rows(g, first, L, H * D, BM, D)
-    logs = tl.load(spread + (n * H + h) * L + i, mask=i < L, other=0.0)
+    spread += (n * H + h) * 2 * L
+    peak = tl.load(spread + i, mask=i < L, other=0.0)
+    logs = tl.load(spread + L + i, mask=i < L, other=0.0)
     share = tl.load(delta + (n * L + i) * H + h, mask=i < L, other=0.0)
     weights, change = _change(
-        queries, given, keys, values, bias, logs, share, key, sample, h * L + i, start, i,
+        queries, given, keys, values, bias, peak, logs, share, key, sample, h * L + i, start, i,
         threshold, factor, scale, L, S, bias_l, HAS_BIAS, CAUSAL, ALIGNED, NARROW, EDGE, BM, BN,
     )  # fmt: skip
     of_values = tl.dot(tl.trans(weights.to(given.dtype)), given, of_values)
@@ -270,9 +300,7 @@ def gradient_of_keys(
 
     Keys behind the end have rows of their own, which are not stored, and need no hiding.
     """
-    head = tl.program_id(1).to(tl.int64)
-    n, h = head // H, head % H
-    start = tl.program_id(0) * BN
+    n, h, start = _place(S, H, BN)
     keys = _rows(k + n * k_n + h * k_h, start, S, k_l, BN, D)
     values = _rows(v + n * v_n + h * v_h, start, S, v_l, BN, D)
     key = _key(scalars, layer, SEED, MICRO, PURPOSE)
@@ -301,16 +329,16 @@ def gradient_of_keys(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _from_keys(
-    queries, given, k, v, bias, logs, share, found, key, sample, row, start, i, threshold, factor,
-    scale, L, S, k_l, v_l, bias_l, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr,
+    queries, given, k, v, bias, peak, logs, share, found, key, sample, row, start, i, threshold,
+    factor, scale, L, S, k_l, v_l, bias_l, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr,
     ALIGNED: tl.constexpr, NARROW: tl.constexpr, EDGE: tl.constexpr,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Sum of the queries' gradient after BN more keys."""
     keys, values = _rows(k, start, S, k_l, BN, D), _rows(v, start, S, v_l, BN, D)
     _, change = _change(
-        queries, given, keys, values, bias, logs, share, key, sample, row, start, i, threshold,
-        factor, scale, L, S, bias_l, HAS_BIAS, CAUSAL, ALIGNED, NARROW, EDGE, BM, BN,
+        queries, given, keys, values, bias, peak, logs, share, key, sample, row, start, i,
+        threshold, factor, scale, L, S, bias_l, HAS_BIAS, CAUSAL, ALIGNED, NARROW, EDGE, BM, BN,
     )  # fmt: skip
     return tl.dot(change.to(keys.dtype), keys, found)
 
@@ -324,13 +352,13 @@ def gradient_of_queries(
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """gq (N, L, H, D): a program goes through the keys for BM queries of one head."""
-    head = tl.program_id(1).to(tl.int64)
-    n, h = head // H, head % H
-    first = tl.program_id(0) * BM
+    n, h, first = _place(L, H, BM)
     i = first + tl.arange(0, BM)
     queries = _rows(q + n * q_n + h * q_h, first, L, q_l, BM, D)
     given = _rows(g + (n * L * H + h) * D, first, L, H * D, BM, D)
-    logs = tl.load(spread + head * L + i, mask=i < L, other=0.0)
+    spread += (n * H + h) * 2 * L
+    peak = tl.load(spread + i, mask=i < L, other=0.0)
+    logs = tl.load(spread + L + i, mask=i < L, other=0.0)
     share = tl.load(delta + (n * L + i) * H + h, mask=i < L, other=0.0)
     key = _key(scalars, layer, SEED, MICRO, PURPOSE)
     sample = tl.load(scalars + ROW).to(tl.uint64) + n.to(tl.uint64)
@@ -342,13 +370,13 @@ def gradient_of_queries(
     edge = (tl.minimum(S, first + 1) if CAUSAL else S) // BN * BN
     for start in range(0, edge, BN):
         found = _from_keys(
-            queries, given, k, v, bias, logs, share, found, key, sample, h * L + i, start, i,
+            queries, given, k, v, bias, peak, logs, share, found, key, sample, h * L + i, start, i,
             threshold, factor, scale, L, S, k_l, v_l, bias_l,
             HAS_BIAS, CAUSAL, ALIGNED, NARROW, False, D, BM, BN,
         )  # fmt: skip
     for start in range(edge, end, BN):
         found = _from_keys(
-            queries, given, k, v, bias, logs, share, found, key, sample, h * L + i, start, i,
+            queries, given, k, v, bias, peak, logs, share, found, key, sample, h * L + i, start, i,
             threshold, factor, scale, L, S, k_l, v_l, bias_l,
             HAS_BIAS, CAUSAL, ALIGNED, NARROW, True, D, BM, BN,
         )  # fmt: skip

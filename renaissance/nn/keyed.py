@@ -35,8 +35,9 @@ def swap_dropouts(module: nn.Module, *, attention: bool = True) -> list[str]:
 
     Args:
         module: Whose layers are exchanged.
-        attention: Keyed attention too. It computes its weights in full, which torch's kernels for
-            GPUs need not; where nothing has to be repeated, torch's is left.
+        attention: Keyed attention too. But for 16 bits on CUDA it computes its weights in full,
+            which torch's kernels for GPUs need not; where nothing has to be repeated, torch's is
+            left.
 
     Returns:
         Their paths.
