@@ -344,3 +344,28 @@ def test_a_checkpoint_looks_at_all_copies_at_once(monkeypatch, tmp_path):
         assert asked
         task.load(tmp_path / "edited", weights_only=True)
         assert task.state_dict()["3.weight"].unique().tolist() == [2.0]
+
+
+@pytest.mark.parametrize("look", ["fit", "evaluate", "predict"])
+def test_what_a_hook_writes_into_averages_that_are_evaluated_is_not_lost_unseen(look):
+    hook = "on_predict_batch_end" if look == "predict" else "on_test_batch_end"
+    for precision, average in (("bf16-mixed", 0.9), ("bf16-mixed", None), ("32-true", 0.9)):
+        is_refused = precision != "32-true" and average is not None
+        with compiled(precision, **({"ema": average} if average else {})) as task:
+            task.train_on_batch(X[:8], Y[:8])
+            before = {name: tensor.clone() for name, tensor in task.state_dict().items()}
+            callbacks = [writing(hook, step=4 if look == "fit" else 1)]
+            calls = {
+                "fit": lambda: task.fit(epochs=2, verbose=0, callbacks=callbacks),  # noqa: B023
+                "evaluate": lambda: task.evaluate(VALID, callbacks=callbacks),  # noqa: B023
+                "predict": lambda: task.predict(VALID, callbacks=callbacks),  # noqa: B023
+            }
+            if not is_refused:
+                calls[look]()
+                continue
+            with pytest.raises(RuntimeError, match=r"3\.weight: changed in place while averaged"):
+                calls[look]()
+            if look != "fit":  # everything is where it was
+                now = task.state_dict()
+                assert all(torch.equal(now[name], before[name]) for name in before)
+            task.evaluate(VALID)

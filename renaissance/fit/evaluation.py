@@ -34,6 +34,9 @@ def weights_of(built: Built, weights: str | None) -> Iterator[None]:
     """EMA weights in place of the raw ones, when there are any and "raw" was not asked for.
 
     One range pass exchanges E with W and B; the same pass afterwards restores every bit.
+
+    Raises:
+        RuntimeError: 16-bit copies of averages were written meanwhile, which that pass rounds anew.
     """
     if weights not in (None, "raw", "ema"):
         raise ValueError(f"weights = {weights!r} is not allowed; it takes 'raw', 'ema' or None")
@@ -46,8 +49,15 @@ def weights_of(built: Built, weights: str | None) -> Iterator[None]:
     built.updater.exchange_ema()
     try:
         yield
+        edited = built.memory.edited(built.module)
     finally:
         built.updater.exchange_ema()
+    if edited:
+        raise RuntimeError(
+            f"{', '.join(edited[:5])}: changed in place while averaged weights were evaluated, in "
+            "mixed precision, where the change would be lost; make it before or afterwards, during "
+            "fit in on_epoch_begin, or train in '32-true'"
+        )
 
 
 class Watch:
