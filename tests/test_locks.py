@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -97,6 +98,70 @@ def test_where_files_have_no_such_locks_the_process_has_one(tmp_path, monkeypatc
         command = [sys.executable, "-c", other, str(tmp_path)]
         found = subprocess.run(command, capture_output=True, text=True, timeout=50)
     assert rf"({os.getpid()} on " in found.stderr and "taken" not in found.stdout
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("locks", [True, False])
+def test_of_threads_that_begin_at_once_one_trains(tmp_path, monkeypatch, locks):
+    """Where files have no locks too."""
+
+    def refuse(handle, operation):
+        raise OSError(errno.EOPNOTSUPP, "no locks")
+
+    if not locks:
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        monkeypatch.setattr(fcntl, "lockf", refuse)
+    ready, done = threading.Barrier(8), threading.Barrier(8)
+    inside, refused = [], []
+
+    def train():
+        ready.wait()
+        try:
+            with rundir.alone(SimpleNamespace(run_dir=tmp_path)):
+                inside.append(1)
+                done.wait()
+        except RuntimeError as error:
+            refused.append(str(error))
+            done.wait()
+
+    monkeypatch.setattr(os, "open", slow := Slow(os.open))
+    threads = [threading.Thread(target=train, daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(inside) == 1 and slow.calls == 1 and len(refused) == 7
+    assert all("another task of this process trains in" in text for text in refused)
+    assert rundir._ours == {} and list(tmp_path.iterdir()) == []
+
+
+class Slow:
+    """A function that others run into while it has begun."""
+
+    def __init__(self, function):
+        self.function, self.calls = function, 0
+
+    def __call__(self, *arguments):
+        self.calls += 1
+        time.sleep(0.1)
+        return self.function(*arguments)
+
+
+@pytest.mark.timeout(60)
+def test_the_lock_of_a_folder_in_the_place_of_one_that_was_moved_stays(tmp_path):
+    run, moved = tmp_path / "run", tmp_path / "moved"
+    with rundir.alone(SimpleNamespace(run_dir=run)):
+        run.rename(moved)
+        run.mkdir()
+        other = os.open(run / ".lock", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert (run / ".lock").exists()
+    with pytest.raises(RuntimeError, match="another process"):
+        made(run).fit(epochs=1, verbose=0)
+    os.close(other)
+    made(run).fit(epochs=1, verbose=0)
+    made(moved).fit(epochs=1, verbose=0)  # the file that is left there is nobody's
+    assert not (moved / ".lock").exists()
 
 
 FORK = """

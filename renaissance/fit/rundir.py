@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import functools
 import importlib.util
@@ -25,7 +26,16 @@ logger = logging.getLogger("renaissance")
 
 
 LOCK = ".lock"
-_ours: dict[pathlib.Path, int] = {}  # folders that tasks of this process train in; their handles
+
+
+@dataclasses.dataclass(eq=False)
+class _Held:
+    """A folder that a task of this process trains in; the lock file's handle once it is open."""
+
+    handle: int | None = None
+
+
+_ours: dict[str, _Held] = {}  # by folder; names are text, for which setdefault is one operation
 
 
 @contextlib.contextmanager
@@ -44,20 +54,42 @@ def alone(task: Task) -> Iterator[None]:
         return
     task.run_dir.mkdir(parents=True, exist_ok=True)
     folder = task.run_dir.resolve()
-    if folder in _ours:
+    held = _Held()
+    if _ours.setdefault(str(folder), held) is not held:
         raise RuntimeError(
             f"another task of this process trains in {folder} now; give another run_dir"
         )
-    _leave_to_parent()
-    _ours[folder] = handle = _locked(folder)
     try:
+        _leave_to_parent()
+        held.handle = _locked(folder)
         yield
     finally:
-        if _ours.pop(folder, None) == handle:  # not in a forked child
+        if _ours.get(str(folder)) is held:  # not in a forked child
             try:
-                (folder / LOCK).unlink(missing_ok=True)
+                _give_back(folder / LOCK, held)
             finally:
-                os.close(handle)
+                del _ours[str(folder)]
+
+
+def _give_back(place: pathlib.Path, held: _Held) -> None:
+    """Remove the lock file and close it; in the place of a folder that was moved is another's."""
+    handle = held.handle
+    if handle is None:
+        return
+    try:
+        if _is_at(place, handle):
+            place.unlink(missing_ok=True)
+    finally:
+        held.handle = None
+        os.close(handle)
+
+
+def _is_at(place: pathlib.Path, handle: int) -> bool:
+    """Whether an open file is the one at this place."""
+    try:
+        return os.path.samestat(os.stat(place), os.fstat(handle))
+    except FileNotFoundError:
+        return False
 
 
 def _locked(folder: pathlib.Path) -> int:
@@ -76,10 +108,9 @@ def _locked(folder: pathlib.Path) -> int:
             ) from None
         except OSError as error:
             logger.warning("%s cannot be locked (%s): let one process alone use it", place, error)
-        with contextlib.suppress(FileNotFoundError):  # removed by its owner before we had the lock
-            if os.path.samestat(os.stat(place), os.fstat(handle)):
-                break
-        os.close(handle)
+        if _is_at(place, handle):
+            break
+        os.close(handle)  # removed by its owner before we had the lock
     with contextlib.suppress(OSError):  # a full disk; the name is for people
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
@@ -107,8 +138,9 @@ def _leave_to_parent() -> None:
 
 
 def _let_go() -> None:
-    for handle in _ours.values():
-        os.close(handle)
+    for held in _ours.values():
+        if held.handle is not None:
+            os.close(held.handle)
     _ours.clear()
 
 
