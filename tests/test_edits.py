@@ -283,6 +283,8 @@ class TestNotes:
                 module.behind.weight.fill_(3.0)
                 memory.view("W", "lead.weight").fill_(torch.nan)
                 memory.view("A", "lead.weight").fill_(torch.nan)
+                memory.view("W", "lead.bias").fill_(-0.0)
+                memory.view("A", "lead.bias").fill_(0.0)  # what `edited` does not name either
             memory.note_edits(module)
             assert not memory.noted_edits(module)
             module.lead.bias.data.fill_(2.0)
