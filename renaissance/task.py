@@ -238,7 +238,7 @@ class Task(Standing):
         """
         built = self.require()
         if seed is not None:
-            check_late_seed(built.scan)
+            check_late_seed(built.scan, self.model)
             self.seed, self.seed_given = check_seed(seed), True
         self.generator = Generator(derive(self.seed, "user"))
         self.position, self.history, self.open_epoch = Position(), History(), {}

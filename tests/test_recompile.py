@@ -1,10 +1,14 @@
 """What a second compile, a close, a failed compile and a reset keep, and what they put back."""
 
+import functools
+
 import pytest
 import torch
+from droppers import Encoder
 from small import Net, X, Y, compiled, loader, make
 
 import renaissance as rn
+from renaissance import nn as layers
 
 
 def same(a, b):
@@ -27,7 +31,7 @@ def test_a_failed_compile_can_be_mended():
     weights, kept = task.state_dict(), average(task)
     task.data(rn.Loader.from_arrays(X, Y % 4 + 4, batch_size=8, workers=0))
     with pytest.raises(ValueError, match="no class"):
-        task.compile(report="none")
+        task.optimizer(rn.SGD(lr=0.1)).compile(report="none")
     with pytest.raises(RuntimeError, match=r"task\.compile\(\) first"):
         task.fit(epochs=2, verbose=0)
     assert same(weights, dict(task.model.state_dict()))
@@ -196,6 +200,19 @@ def test_a_seed_that_comes_too_late_is_refused_and_changes_nothing():
     with pytest.raises(RuntimeError, match=r"task\.compile\(\) first"):
         (uncompiled := make(Net(), seed=1)).reset(seed=5)
     assert uncompiled.seed == 1
+
+
+def test_a_late_seed_is_refused_where_attention_was_left_and_nothing_was_tried(monkeypatch):
+    """As on CUDA without a seed; without data at compile no pass has shown that it draws."""
+    left = functools.partial(layers.swap_dropouts, attention=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(layers, "swap_dropouts", lambda module, **_: left(module))
+        task = rn.Task(Encoder(), device="cpu").loss(rn.CrossEntropyLoss())
+        task.optimizer(rn.SGD(lr=0.1)).compile(report="none")
+    seed = task.seed
+    with pytest.raises(RuntimeError, match=r"attention that drops, in body\.layers\.0\.self_attn"):
+        task.reset(seed=5)
+    assert task.seed == seed and task.compile(report="none").reset(seed=5).seed == 5
 
 
 def test_another_initializer_judges_the_start_and_not_what_training_made_of_it():

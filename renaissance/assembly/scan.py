@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import TensorWeakRef
 
 from renaissance.memory.plan import MemoryPlan
+from renaissance.nn.attention import keyed_attention
 
 logger = logging.getLogger("renaissance")
 
@@ -227,12 +228,19 @@ def check_random(found: Scan, *, seeded: bool) -> None:
         )
 
 
-def check_late_seed(found: Scan | None) -> None:
-    """RuntimeError when a task compiled without a seed draws from torch's generators."""
-    if found is not None and found.random:
+def check_late_seed(found: Scan | None, module: nn.Module) -> None:
+    """RuntimeError when a task compiled without a seed draws from torch's generators.
+
+    Without data there was no look; attention that drops is then known by its layers.
+    """
+    drawn = "" if found is None else found.drawn
+    if found is None:
+        names = [n or "the model" for n, layer in module.named_modules() if keyed_attention(layer)]
+        drawn = "\n  ".join(f"attention that drops, in {name}" for name in names)
+    if drawn:
         raise RuntimeError(
             "the task was compiled without a seed and draws from torch's own generators, which a "
-            f"seed does not reach:\n  {found.drawn}\n"
+            f"seed does not reach:\n  {drawn}\n"
             "make the task with the seed: rn.Task(..., seed=...)"
         )
 
