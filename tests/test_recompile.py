@@ -31,7 +31,7 @@ def test_a_failed_compile_can_be_mended():
     weights, kept = task.state_dict(), average(task)
     task.data(rn.Loader.from_arrays(X, Y % 4 + 4, batch_size=8, workers=0))
     with pytest.raises(ValueError, match="no class"):
-        task.optimizer(rn.SGD(lr=0.1)).compile(report="none")
+        task.compile(report="none")
     with pytest.raises(RuntimeError, match=r"task\.compile\(\) first"):
         task.fit(epochs=2, verbose=0)
     assert same(weights, dict(task.model.state_dict()))
