@@ -80,7 +80,7 @@ def draw_panels(
     """Curves in panels, two or three in a row; a line is labelled with its last value."""
     columns = {1: 1, 2: 2, 4: 2}.get(len(panels), 3)
     rows = math.ceil(len(panels) / columns)
-    figure = new_figure(max(5.5, 4.6 * columns), 3.3 * rows + (0.4 if title else 0.0), layout=None)
+    figure = new_figure(max(5.5, 4.6 * columns), 3.3 * rows + (0.32 if title else 0.0), layout=None)
     grid = figure.subplots(rows, columns, squeeze=False, gridspec_kw=_room(figure, rows, columns))
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
@@ -97,7 +97,7 @@ def _room(figure: Any, rows: int, columns: int) -> dict[str, float]:
     All texts have a known size, so that none needs to be measured.
     """
     left, right, beside = 0.65, 0.15, 0.7  # inches
-    below, above, between = 0.5, 0.5, 0.95
+    below, above, between = 0.5, 0.42, 0.95
     width, height = figure.get_size_inches()
     below_top = above + height - 3.3 * rows
     panel_width = (width - left - right - (columns - 1) * beside) / columns
@@ -194,7 +194,10 @@ def draw_matrix(
                 fontsize=7.5,
                 color="white" if dark else INK,
             )
-        axes.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor")
+        if max(map(len, names)) <= 3:
+            axes.set_xticks(range(size), names)
+        else:
+            axes.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor")
         axes.set_yticks(range(size), names)
     axes.set_xlabel("predicted", fontsize=10, color=INK)
     axes.set_ylabel("true", fontsize=10, color=INK)
