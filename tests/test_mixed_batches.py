@@ -277,7 +277,7 @@ def test_pictures_of_a_mixed_batch_name_both_classes(tmp_path, monkeypatch):
     names = ("ant", "bee", "cow")
     program = loader_of()._program
     draw_batch(tmp_path / "a.png", rn.Batch(np.zeros((4, 3, 8, 8)), y, None), program, names, 3)
-    assert drawn == ["cow 1.00", "bee 0.75 ant 0.25", "bee 0.50 cow 0.50"]
+    assert drawn == ["cow: 100%", "bee: 75%, ant: 25%", "bee: 50%, cow: 50%"]
     drawn.clear()
     loader_of(mix=rn.Mixup()).show_batch(tmp_path / "b.png", count=2)
     assert len(drawn) == 2 and (tmp_path / "b.png").stat().st_size > 200

@@ -148,4 +148,4 @@ def _caption(batch: Batch, k: int, classes: tuple[str, ...] | None) -> str:
     if np.ndim(label) == 0:
         return str(classes[int(label)]) if 0 <= label < len(classes) else str(label)
     parts = [c for c in np.argsort(-label, kind="stable")[:2] if label[c] > 0]
-    return " ".join(f"{classes[c]} {label[c]:.2f}" for c in parts)
+    return ", ".join(f"{classes[c]}: {100 * label[c]:.0f}%" for c in parts)
