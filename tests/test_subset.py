@@ -8,6 +8,7 @@ from sklearn.model_selection import StratifiedKFold
 import renaissance as rn
 from renaissance.data.dataset import ArrayDataset
 from renaissance.datasets import Digits
+from renaissance.models import mlp
 
 WHOLE = Digits(split="test")
 PIXELS = [rn.Normalize(mean=[0.3], std=[0.38])]
@@ -24,6 +25,26 @@ def test_folds_hold_each_sample_once():
         assert (batch.y == targets[part]).all()
         seen += part.tolist()
     assert sorted(seen) == list(range(len(WHOLE)))
+
+
+def test_one_task_for_all_folds_has_the_bits_of_a_task_for_each():
+    def over(fold, task):
+        rest, part = np.arange(fold, 359, 2), np.arange(1 - fold, 359, 2)
+        train = rn.Loader(rn.Subset(WHOLE, rest), batch_size=32, shuffle=True, transforms=PIXELS)
+        valid = rn.Loader(rn.Subset(WHOLE, part), batch_size=200, transforms=PIXELS)
+        return task.data(train, valid).compile(report="none")
+
+    def made(seed):
+        task = rn.Task(mlp([8], num_classes=10, in_features=64, dropout=0.1), seed=seed)
+        task.loss(rn.CrossEntropyLoss()).optimizer(rn.AdamW())
+        return task.scheduler(rn.CosineAnnealingLR(base_lr=3e-3))
+
+    one = made(0)
+    for fold in range(2):
+        over(fold, one).reset(seed=fold).fit(epochs=2, verbose=0)
+        own = over(fold, made(fold))
+        assert own.fit(epochs=2, verbose=0).rows() == one.history.rows()
+        assert own.state_hash() == one.state_hash()
 
 
 @pytest.mark.parametrize("kind", [list, np.asarray, torch.as_tensor, tuple])
@@ -76,3 +97,17 @@ def test_indices_below_0_count_from_the_end(kind, data):
 def test_wrong_indices(indices, error, text):
     with pytest.raises(error, match=text):
         rn.Subset(ArrayDataset(np.zeros((4, 2), np.float32)), indices)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (np.zeros((4, 2)), r"received an array; write x\[indices\]"),
+        (torch.zeros(4, 2), r"received an array; write x\[indices\]"),
+        (rn.Loader(WHOLE, batch_size=4, transforms=PIXELS), "received Loader, which gives no samp"),
+    ],
+)
+def test_what_is_no_data_set_is_refused(given, text):
+    with pytest.raises(TypeError, match=text):
+        rn.Subset(given, [1, 2])
+    assert len(rn.Subset([(np.zeros(2), 0)] * 4, [1, 2])) == 2

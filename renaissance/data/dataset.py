@@ -122,7 +122,7 @@ class Subset:
             below 0 count from the end, as in a list.
 
     Raises:
-        TypeError: Indices are no whole numbers.
+        TypeError: Indices are no whole numbers; or an array or a loader came as the data set.
         ValueError: There are none, or one is outside.
 
     Example:
@@ -131,6 +131,16 @@ class Subset:
     """
 
     def __init__(self, dataset: Any, indices: Any) -> None:
+        if isinstance(dataset, (np.ndarray, torch.Tensor)):
+            raise TypeError(
+                "Subset: received an array; write x[indices], which rn.Loader.from_arrays"
+                "(x[indices], y[indices], batch_size=...) takes"
+            )
+        if not hasattr(dataset, "read") and not hasattr(dataset, "__getitem__"):
+            raise TypeError(
+                f"Subset: received {type(dataset).__name__}, which gives no samples by index: "
+                "write rn.Loader(rn.Subset(dataset, indices), batch_size=...) with its data set"
+            )
         self.dataset, self.indices = dataset, _checked(indices, len(dataset))
         self.num_classes = getattr(dataset, "num_classes", None)
         self.ignore_index = ignored_by(dataset)
