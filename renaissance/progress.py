@@ -127,7 +127,7 @@ class Progress:
         self._has_epoch = False
 
     def say(self, *parts: str) -> None:
-        """A line of its own; nothing for no parts."""
+        """A line of its own, below a bar that is open; nothing for no parts, or when silent."""
 
     def close(self) -> None:
         """Leave the terminal as a program should; after an error too."""
@@ -159,7 +159,20 @@ class Progress:
         return f"left {duration(left * mean)}"
 
 
-class LineProgress(Progress):
+class _Speaking(Progress):
+    """What a line and a bar have in common: what is said stands in a line of its own."""
+
+    def say(self, *parts: str) -> None:
+        if parts:
+            self.close()
+            self._write("; ".join(parts))
+
+    def _write(self, *parts: str) -> None:
+        self._stream.write("  ".join(part for part in parts if part) + "\n")
+        self._stream.flush()
+
+
+class LineProgress(_Speaking):
     """One line an epoch, without control codes."""
 
     def end_epoch(self, logs: Mapping[str, float]) -> None:
@@ -172,16 +185,8 @@ class LineProgress(Progress):
             taken = seconds_text(self._clock() - self._began)
             self._write(what, taken, *values(logs), self.rate())
 
-    def say(self, *parts: str) -> None:
-        if parts:
-            self._write("; ".join(parts))
 
-    def _write(self, *parts: str) -> None:
-        self._stream.write("  ".join(part for part in parts if part) + "\n")
-        self._stream.flush()
-
-
-class BarProgress(Progress):
+class BarProgress(_Speaking):
     """A tqdm bar an epoch; the finished ones stay above."""
 
     _bar: Any = None

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -104,6 +105,9 @@ class TestResume:
         first = only_run()
         ok(run("train", "tiny.yaml", "--resume", "auto"))
         assert only_run() == first  # nothing was left to do, in the same folder
+        shutil.rmtree(first / "checkpoints")  # as if killed before the first
+        out = ok(run("train", "tiny.yaml", "--resume", "auto"))
+        assert f"no checkpoint in {first} yet; a fresh start" in out and only_run() == first
         ok(run("train", "tiny.yaml", "--resume", "auto", "seed=4"))
         assert len(list(Path("runs/tiny").iterdir())) == 2
 

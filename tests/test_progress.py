@@ -66,6 +66,17 @@ def test_lines_without_a_last_epoch_and_of_a_continued_epoch():
     )
 
 
+@pytest.mark.parametrize("verbose", [1, 2])
+def test_what_is_said_has_a_line_of_its_own_below_an_open_bar(verbose):
+    stream = Terminal()
+    progress = make_progress(verbose, epochs=1, steps_per_epoch=4, stream=stream, clock=Clock())
+    progress.start_epoch(0)
+    progress.say("stopped", "no better")
+    progress.say()
+    assert stream.getvalue().endswith("\nstopped; no better\n"[verbose - 1 :])
+    progress.close()
+
+
 def test_lines_of_an_evaluation_alone():
     stream, clock = io.StringIO(), Clock()
     progress = make_progress(2, stream=stream, clock=clock)

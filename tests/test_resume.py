@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -315,6 +316,23 @@ def test_weights_load_into_a_plain_module(saved):
 def test_auto_without_a_checkpoint_is_a_fresh_start_and_said(tmp_path, caplog):
     make(tmp_path / "new").fit(epochs=1, verbose=0, resume="auto")
     assert "fresh start" in caplog.text
+
+
+def test_where_a_run_ends_and_goes_on_is_said(tmp_path, capsys):
+    first = make(tmp_path)
+    first.fit(max_steps=2, verbose=2)
+    [ended] = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        r"ended at step 2, in the middle of epoch 1: loss \d\.\d{4}  .*lr \S+", ended
+    )
+    again = make(tmp_path)
+    again.fit(epochs=1, verbose=2, resume="auto", horizon="keep")
+    resumed, epoch = capsys.readouterr().out.splitlines()
+    assert resumed == "resumed at step 2, in the middle of epoch 1"
+    assert epoch.startswith("epoch 1/1  ")
+    make(tmp_path).fit(epochs=1, verbose=2, resume="auto", horizon="keep")
+    [resumed] = capsys.readouterr().out.splitlines()
+    assert resumed == f"resumed at step {again.attempted_steps}, after epoch 1"
 
 
 def test_a_fresh_start_among_an_earlier_runs_checkpoints_is_said(tmp_path, caplog):

@@ -94,7 +94,7 @@ class RunFolder:
         hint = f". There are runs in {', '.join(named)}" if named else ""
         raise CheckpointError(
             f"{start} is no run folder and lies in none: a run folder has a {CONFIG}, and "
-            f"`renaissance train` makes one{hint}"
+            f"`renaissance train` makes one; a run of a script is read by task.load(...){hint}"
         )
 
     def experiment(self, registry: Registry = REGISTRY) -> Experiment:

@@ -121,7 +121,10 @@ def choose_folder(
                 f"{root}; a fresh start"
             )
             return RunFolder.fresh(root, experiment), False
-        return found, "auto" if found.checkpoints.is_dir() else False
+        if not found.checkpoints.is_dir():  # killed before its first
+            click.echo(f"resume: no checkpoint in {found.path} yet; a fresh start")
+            return found, False
+        return found, "auto"
     place = newest_run(resume)
     if not place.exists():
         raise click.BadParameter(f"there is nothing at {resume!r}", param_hint="--resume")

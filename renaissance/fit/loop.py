@@ -25,7 +25,7 @@ from renaissance.fit.resume import Checkpoints, resume
 from renaissance.hooks import HOOKS, Callback, CallbackList
 from renaissance.interrupts import Interrupts
 from renaissance.logs import LazyLogs
-from renaissance.progress import make_progress
+from renaissance.progress import make_progress, values
 
 if TYPE_CHECKING:
     from renaissance.task import Task
@@ -117,9 +117,7 @@ class FitLoop:
         """Why fit ended before its last epoch, if it did."""
         position, words = self.position, []
         if position.step:
-            words.append(
-                f"ended at step {position.attempted:,}, in the middle of epoch {position.epoch + 1}"
-            )
+            words.append(f"ended at {position}: {'  '.join(values(self._epoch_logs()))}")
         elif self.task.stop_training:
             words.append(f"stopped after epoch {position.epoch}")
         return words + self.callbacks.reasons() if self.task.stop_training else words
@@ -390,7 +388,9 @@ def run_fit(
         checkpoints = Checkpoints(task, everyone, arguments["keep"])
         task.running_callbacks, task.running_checkpoints = everyone, checkpoints
         try:
-            FitLoop(task, train, options, everyone, end, verbose, checkpoints).run()
+            loop = FitLoop(task, train, options, everyone, end, verbose, checkpoints)
+            loop.progress.say(*([f"resumed at {task.position}"] if is_resumed else []))
+            loop.run()
         finally:
             task.callback_states = everyone.state_dict()
             task.running_callbacks = task.running_checkpoints = None

@@ -34,6 +34,13 @@ class Position:
     step: int = 0
     attempted: int = 0
 
+    def __str__(self) -> str:
+        """'step 1,306, in the middle of epoch 3', or 'step 938, after epoch 2'."""
+        place = (
+            f"in the middle of epoch {self.epoch + 1}" if self.step else f"after epoch {self.epoch}"
+        )
+        return f"step {self.attempted:,}, {place}"
+
     def regroup(self, before: int, recipe: Recipe) -> None:
         """The same place in the epoch's data, in steps of the recipe's number of batches.
 

@@ -128,12 +128,12 @@ def load(
     built, checkpoint = task.require(), _open(place)
     if not built.recipe.trains:
         weights_only = True  # there is no run that could go on
-        if "ema" in checkpoint.files and not built.has_ema:
-            logger.warning(
-                "load: the checkpoint has averages, which its run is evaluated with; these are its "
-                "raw weights. task.ema(decay) before compile takes the averages too"
-            )
     _load(task, checkpoint, weights_only=weights_only, allow=allow)
+    if not built.recipe.trains and "ema" in checkpoint.files and not built.has_ema:
+        logger.warning(
+            "load: the checkpoint has averages, which its run is evaluated with; these are its "
+            "raw weights. task.ema(decay) before compile takes the averages too"
+        )
     if not weights_only:
         if is_other_data(task, checkpoint):
             task.fitted = Fitted()  # what the fit before this was given is another run's
