@@ -98,7 +98,7 @@ class Standing(Told):
         if self._stale and FIT not in self.busy:
             raise RuntimeError(
                 "a setting was changed after compile: call task.compile() again (weights, buffers "
-                "and counters stay, moments start from zero)"
+                "and counters stay, moments start from zero; task.reset() after it starts afresh)"
             )
         self._built.recipe.require(*parts)
         return self._built
