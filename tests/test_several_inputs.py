@@ -299,6 +299,18 @@ def test_of_many_targets_the_lines_to_write_are_said_and_work(kind):
             TypeError,
             "is a PackedSequence, .*give the padded tensor and the lengths",
         ),
+        (
+            (torch.nested.nested_tensor([ROW, ROW[:1]], layout=torch.jagged), ROW),
+            TypeError,
+            "a nested .*: pad them",
+        ),
+        ((torch.empty(2, 2, device="meta"), ROW), TypeError, "x of .* the meta device"),
+        ((np.ma.masked_equal([[1.0, 0.0]] * 2, 0), ROW), ValueError, "x of .* a masked array"),
+        (
+            (ROW, np.array([0, 2**63 + 1], np.uint64)),
+            ValueError,
+            "y of .* holds 9223372036854775809",
+        ),
     ],
 )
 def test_refusals_say_what_came(batch, error, text):
@@ -315,6 +327,20 @@ def test_numbers_in_lists_and_arrays_are_taken():
     assert batch.y.dtype == np.int64 and batch.y.tolist() == [0, 1, 2]
     halves = first_of(lambda k: k, collate_fn=lambda rows: (default_collate([ROW]), [0.5]))
     assert halves.y.dtype == np.float32 and halves.y.tolist() == [0.5]
+
+
+@pytest.mark.filterwarnings("error")
+def test_arrays_that_cannot_be_written_are_taken_and_stay_as_they_are():
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    given.flags.writeable = False
+    labels = np.array([0, 2**63 - 1], np.uint64)
+    rows = DataLoader(Rows(int), collate_fn=lambda _: ({"a": given, "b": given[::-1]}, labels))
+    with TorchLoader(rows).stream() as stream:
+        batch = next(stream)
+    assert np.array_equal(batch.x["a"], given) and np.array_equal(batch.x["b"], given[::-1])
+    assert batch.y.tolist() == [0, 2**63 - 1]
+    batch.x["a"].fill_(7)
+    assert given[0, 0] == 0
 
 
 def test_a_model_that_does_not_take_a_dict_says_what_it_got():

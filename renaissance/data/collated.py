@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from renaissance.data.arrays import NUMBER_THEM, as_numpy, logger
+from renaissance.data.arrays import INT64, NUMBER_THEM, as_numpy, logger
 from renaissance.data.fields import Fields
 from renaissance.data.parts import parts_of_dict
 
@@ -102,25 +102,26 @@ def mapped_by_name(given: Any, name: str) -> Any:
 
 def tensor_of(given: Any, name: str) -> torch.Tensor:
     """A tensor, an array or a list of numbers as a tensor in host memory, outside of any graph."""
+    whose = f"{name} of the DataLoader's batch"
     if isinstance(given, torch.Tensor):
         tensor = given.detach()
-        if tensor.layout is not torch.strided or tensor.is_quantized:
-            raise TypeError(
-                f"{name} of the DataLoader's batch is a {tensor.layout} tensor; it takes dense "
-                "ones: tensor.to_dense()"
-            )
+        if tensor.is_nested or tensor.layout is not torch.strided or tensor.is_quantized:
+            came, advice = ("nested", "pad them") if tensor.is_nested else (tensor.layout, "")
+            advice = advice or "tensor.to_dense()"
+            raise TypeError(f"{whose} is a {came} tensor; it takes dense ones: {advice}")
+        if tensor.is_meta:
+            raise TypeError(f"{whose} is a tensor on the meta device, which has no numbers")
     elif isinstance(given, np.ndarray):
-        if given.dtype.kind not in "fiub":
-            raise TypeError(
-                f"{name} of the DataLoader's batch is an array of {given.dtype}; it takes numbers"
-            )
-        native = given.astype(given.dtype.newbyteorder("="), copy=False)
-        tensor = torch.from_numpy(np.ascontiguousarray(native).reshape(given.shape))
+        array = as_numpy(given, whose)
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"{whose} is an array of {array.dtype}; it takes numbers")
+        native = array.astype(array.dtype.newbyteorder("="), copy=False)
+        tensor = torch.from_numpy(np.require(native, requirements=["C", "W"]))
     elif _is_numbers(given):
-        tensor = torch.from_numpy(as_numpy(given, f"{name} of the DataLoader's batch"))
+        tensor = torch.from_numpy(as_numpy(given, whose))
     else:
         raise TypeError(
-            f"{name} of the DataLoader's batch is {_described(given)}; it takes tensors, and for "
+            f"{whose} is {_described(given)}; it takes tensors, and for "
             "x dicts and tuples of them. Leave out in the collate_fn, or in the data set, what is "
             "not for the model"
         )
@@ -133,6 +134,11 @@ def _target(y: Any) -> torch.Tensor:
     target = tensor_of(y, "y")
     if target.is_complex():
         raise TypeError("y of the DataLoader's batch is complex; it takes real numbers")
+    if target.dtype == torch.uint64 and (target.view(torch.int64) < 0).any():
+        largest = np.asarray(target).max()
+        raise ValueError(
+            f"y of the DataLoader's batch holds {largest}; it takes int64, up to {INT64.max}"
+        )
     return target.float() if target.is_floating_point() else target.long()
 
 
