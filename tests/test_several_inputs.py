@@ -325,6 +325,9 @@ def test_numbers_in_lists_and_arrays_are_taken():
     batch = first_of(lambda k: k, collate_fn=collate)
     assert batch.x.dtype == np.float32 and batch.x.tolist() == [[1, 1]] * 3
     assert batch.y.dtype == np.int64 and batch.y.tolist() == [0, 1, 2]
+    long = np.full((2, 2), 1.5, np.longdouble)
+    batch = first_of(lambda k: k, collate_fn=lambda rows: (long, long))
+    assert batch.x.dtype == batch.y.dtype == np.float32 and (batch.y == 1.5).all()
     halves = first_of(lambda k: k, collate_fn=lambda rows: (default_collate([ROW]), [0.5]))
     assert halves.y.dtype == np.float32 and halves.y.tolist() == [0.5]
 

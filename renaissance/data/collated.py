@@ -115,7 +115,9 @@ def tensor_of(given: Any, name: str) -> torch.Tensor:
         array = as_numpy(given, whose)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{whose} is an array of {array.dtype}; it takes numbers")
-        native = array.astype(array.dtype.newbyteorder("="), copy=False)
+        is_long = array.dtype == np.longdouble  # which torch has not
+        dtype = np.dtype(np.float64) if is_long else array.dtype.newbyteorder("=")
+        native = array.astype(dtype, copy=False)
         tensor = torch.from_numpy(np.require(native, requirements=["C", "W"]))
     elif _is_numbers(given):
         tensor = torch.from_numpy(as_numpy(given, whose))
