@@ -163,3 +163,13 @@ def test_the_kernels_compile():
     pytest.importorskip("cuda.core")
     assert kernels.homes()["dropout"] == kernels.homes()["noise"] == "dropout.cu"
     assert len(kernels.compile_text("dropout.cu", "sm_90")) > 1000
+
+
+def test_a_rate_next_to_one_and_what_is_no_number():
+    """As a fraction of 2**32 it rounds up to all of them, which 32 bits do not hold."""
+    x = torch.ones(64, 64)
+    assert not draws.dropout(x, scalars(), LAYER, 1 - 2**-40).any()
+    assert draws.threshold_of(1 - 2**-40) == 2**32 - 1 and draws.threshold_of(0.5) == 2**31
+    for dtype in (torch.int64, torch.complex64, torch.bool):
+        with pytest.raises(TypeError, match=r"floating-point numbers, received .*x.float\(\)"):
+            draws.dropout(x.to(dtype), scalars(), LAYER, 0.5)

@@ -87,7 +87,9 @@ def own(batch: Batch) -> Batch:
 
 
 def mapped(function: Callable[[Any], Any], x: Any) -> Any:
-    """The function's value for x, or a container of those for all that is in it."""
+    """The function's value for x, or a container of those for all that is in it; None stays."""
+    if x is None:
+        return None
     if isinstance(x, Mapping):
         return {key: mapped(function, value) for key, value in x.items()}
     if isinstance(x, (tuple, list)):
@@ -98,7 +100,7 @@ def mapped(function: Callable[[Any], Any], x: Any) -> Any:
 
 def to_device(x: Any, device: torch.device) -> Any:
     """A tensor, or a container of tensors, on the device; None, for no targets, as it is."""
-    return None if x is None else mapped(lambda t: t.to(device, non_blocking=True), x)
+    return mapped(lambda t: t.to(device, non_blocking=True), x)
 
 
 def as_given(x: Any, y: Any) -> tuple[Any, torch.Tensor]:

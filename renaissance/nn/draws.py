@@ -28,6 +28,11 @@ _LIBRARY.define("dropout(Tensor x, Tensor scalars, int layer, float p) -> Tensor
 _LIBRARY.define("noise(Tensor x, Tensor scalars, int layer) -> Tensor", tags=_TAGS)
 
 
+def threshold_of(p: float) -> int:
+    """What a word of 32 bits must reach to stay with probability 1 - p; all but one at most."""
+    return min(round(p * 2**32), 2**32 - 1)
+
+
 def _dense(x: Tensor) -> Tensor:
     """x side by side in memory: channels-last where it is that, else row-major."""
     if x.dim() == 4 and not x.is_contiguous():
@@ -53,7 +58,7 @@ def _dropout(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
     x = _dense(x)
     y = torch.empty_like(x)
     sizes, dtype = _sizes(x), DTYPES[x.dtype]
-    threshold, scale = round(p * 2**32), 1.0 / (1.0 - p)
+    threshold, scale = threshold_of(p), 1.0 / (1.0 - p)
     if not x.is_cuda:
         places, threads = (x.data_ptr(), y.data_ptr()), torch.get_num_threads()
         draw: tuple[int, int, int] = (scalars.data_ptr(), layer, threshold)
@@ -118,9 +123,14 @@ def dropout(x: Tensor, scalars: Tensor, layer: int, p: float) -> Tensor:
 
     Returns:
         A tensor of x's shape and dtype, dense in x's memory order.
+
+    Raises:
+        TypeError: x holds integers, or complex numbers.
     """
+    if not x.is_floating_point():
+        raise TypeError(f"dropout takes floating-point numbers, received {x.dtype}; x.float()")
     draw = torch.ops.renaissance.dropout
-    if x.dtype in DTYPES or not x.is_floating_point():
+    if x.dtype in DTYPES:
         result: Tensor = draw(x, scalars, layer, p)
         return result
     kept = draw(torch.ones_like(x, dtype=torch.float32), scalars, layer, p)

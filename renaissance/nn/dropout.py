@@ -87,6 +87,8 @@ class StochasticDepth(Dropout):
         (N, ...) float32, bfloat16 or float16; the output has the same shape and dtype.
     """
 
+    instead = "torchvision.ops.StochasticDepth"
+
     def __init__(self, p: float, mode: str = "row") -> None:
         super().__init__(p)
         if mode not in ("row", "batch"):
@@ -126,6 +128,8 @@ class ChannelDropout(Dropout):
     Shape:
         (N, C, ...) float32, bfloat16 or float16; the output has the same shape and dtype.
     """
+
+    instead = "torch.nn.Dropout1d, 2d or 3d"
 
     PLAIN: ClassVar[dict[int, type[nn.Module]]] = {
         1: nn.Dropout1d,

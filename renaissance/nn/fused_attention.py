@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from renaissance import _native
+from renaissance.nn.draws import threshold_of
 from renaissance.random import DROPOUT
 
 #: Features of a head that the kernels take, and the types of their operands.
@@ -64,7 +65,7 @@ class _Launch:
             bias = bias.expand(*q.shape[:3], self.keys)
         self.inputs = (q, k, v, q if bias is None else bias)
         fields = _native.scalars_layout()
-        self.draw = (scalars.view(torch.int64), layer, round(p * 2**32), 1.0 / (1.0 - p), scale)
+        self.draw = (scalars.view(torch.int64), layer, threshold_of(p), 1.0 / (1.0 - p), scale)
         self.sizes = (self.heads, self.length, self.keys)
         self.strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3])
         self.strides += (0, 0, 0) if bias is None else bias.stride()[:3]
