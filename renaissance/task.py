@@ -18,7 +18,6 @@ from typing_extensions import Self
 from renaissance.assembly.build import build, check_compile_options, check_module
 from renaissance.assembly.carried import Carried
 from renaissance.assembly.misfit import explaining
-from renaissance.assembly.scan import check_late_seed
 from renaissance.busy import FIT, LOOKING, not_inside
 from renaissance.data.batch import Batch
 from renaissance.data.foreign import as_loader, as_loaders
@@ -238,7 +237,7 @@ class Task(Standing):
         """
         built = self.require()
         if seed is not None:
-            check_late_seed(built.scan, self.model)
+            built.take_seed()
             self.seed, self.seed_given = check_seed(seed), True
         self.generator = Generator(derive(self.seed, "user"))
         self.position, self.history, self.open_epoch = Position(), History(), {}

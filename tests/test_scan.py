@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from small import X, make
+from small import X, Y, loader, make
 from torch import nn
 
 import renaissance as rn
@@ -180,3 +180,45 @@ def test_sparse_gradients_are_refused():
     task.data(rn.Loader.from_arrays(np.zeros((8, 2), np.int64), np.arange(8) % 3, batch_size=4))
     with pytest.raises(ValueError, match=r"0 \(EmbeddingBag\) has sparse=True"):
         task.compile()
+
+
+class Draws(nn.Module):
+    """Batch-norm, and dropout from torch's generator where `p` says so."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.p, self.norm, self.last = p, nn.BatchNorm1d(6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.last(F.dropout(self.norm(x.flatten(1)), self.p, self.training and self.p > 0))
+
+
+def without_data(p, seed=1):
+    """A task that compile could not look at."""
+    task = rn.Task(Draws(p), seed=seed, device="cpu", threads=1).loss(rn.CrossEntropyLoss())
+    return task.optimizer(rn.SGD(lr=0.1)).compile(report="none")
+
+
+@pytest.mark.parametrize("call", ["fit", "train_on_batch"])
+def test_without_data_at_compile_the_first_pass_tells_what_it_draws(call):
+    def train(task):
+        if call == "fit":
+            return task.fit(loader(), epochs=2, verbose=0)
+        return [task.train_on_batch(X[:8], Y[:8]) for _ in range(2)]
+
+    task = without_data(0.5)
+    state, torchs = task.state_hash(), torch.get_rng_state()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="a seeded task neither reads.*\n.*in the model"):
+            train(task)
+    assert task.state_hash() == state and torch.equal(torch.get_rng_state(), torchs)
+    train(late := without_data(0.5, seed=None))
+    late.reset(seed=1)
+    with pytest.raises(RuntimeError, match="a seeded task neither reads"):
+        train(late)
+    hashes = []
+    for task in (without_data(0.0), without_data(0.0, seed=None).reset(seed=1)):
+        train(task)
+        assert task.executor.train_pass == task.executor.passes.train  # looked at once
+        hashes.append(task.state_hash())
+    assert hashes[0] == hashes[1]

@@ -19,7 +19,14 @@ from renaissance.assembly.fastpath import choose_passes
 from renaissance.assembly.frozen import freeze
 from renaissance.assembly.misfit import judge_of
 from renaissance.assembly.recipe import NO_LOSS
-from renaissance.assembly.scan import Scan, check_layers, check_reach, has_trained_statistics
+from renaissance.assembly.scan import (
+    Scan,
+    check_late_seed,
+    check_layers,
+    check_reach,
+    first_look,
+    has_trained_statistics,
+)
 from renaissance.assembly.trial import first_samples, materialise, smallest_batch, try_samples
 from renaissance.foreign_losses import CallableLoss
 from renaissance.init import Initializer
@@ -93,6 +100,16 @@ class Built:
     def needs_length(self) -> bool:
         """See `Schedule.needs_length`; asked at every single step, so settled once."""
         return self.recipe.schedule().needs_length
+
+    def look_at_first_pass(self) -> None:
+        """Without data at compile, let the first training pass tell what it draws."""
+        if self.scan is None and self.recipe.trains:
+            self.executor.look_at_first(lambda run: first_look(self.module, run))
+
+    def take_seed(self) -> None:
+        """RuntimeError when a seed that is given only now does not reach what is drawn."""
+        check_late_seed(self.scan, self.module)
+        self.look_at_first_pass()
 
     @property
     def goes_back(self) -> bool:
@@ -226,6 +243,8 @@ def build(task: Task, options: CompileOptions) -> Built:
         undo.callback(built.executor.close)
         built.executor.prepare(recipe.train, recipe.valid, recipe.accumulate)
         built.check_home()  # a capture has run steps
+        if task.seed_given:
+            built.look_at_first_pass()
         undo.pop_all()
     return built
 

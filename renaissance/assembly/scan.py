@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from renaissance.memory.plan import MemoryPlan
 from renaissance.nn.attention import keyed_attention
 
 logger = logging.getLogger("renaissance")
+T = TypeVar("T")
 
 _HOST_READS = {"_local_scalar_dense", "item", "is_nonzero"}
 _DATA_SHAPES = {"nonzero", "masked_select", "unique_consecutive", "_unique2", "unique_dim"}
@@ -219,13 +220,38 @@ _WAYS_OUT = (
 )
 
 
+class SeedError(RuntimeError):
+    """What a seed cannot repeat; no error of torch's, which are plain RuntimeErrors."""
+
+
 def check_random(found: Scan, *, seeded: bool) -> None:
     """RuntimeError when a seed was given and an operation draws from torch's generators."""
     if seeded and found.random:
-        raise RuntimeError(
+        raise SeedError(
             "these operations draw from torch's own generators, which a seeded task neither reads "
             f"nor advances:\n  {found.drawn}\n{_WAYS_OUT}"
         )
+
+
+def first_look(module: nn.Module, run: Callable[[], T]) -> T:
+    """What `run` gives: a pass of a seeded task that no look was taken at when it was compiled.
+
+    Raises:
+        RuntimeError: It draws from torch's generators; these and buffers are as before.
+    """
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    devices = [p.device for p in module.parameters() if p.is_cuda][:1]
+    with torch.random.fork_rng(devices=devices), _paths(module) as stack:
+        with _Watch(lambda: stack[-1]) as watch:
+            found = run()
+    try:
+        check_random(Scan(tuple(watch.findings), (), None), seeded=True)
+    except SeedError:
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                buffer.copy_(buffers[name])
+        raise
+    return found
 
 
 def check_late_seed(found: Scan | None, module: nn.Module) -> None:
@@ -238,7 +264,7 @@ def check_late_seed(found: Scan | None, module: nn.Module) -> None:
         names = [n or "the model" for n, layer in module.named_modules() if keyed_attention(layer)]
         drawn = "\n  ".join(f"attention that drops, in {name}" for name in names)
     if drawn:
-        raise RuntimeError(
+        raise SeedError(
             "the task was compiled without a seed and draws from torch's own generators, which a "
             f"seed does not reach:\n  {drawn}\n"
             "make the task with the seed: rn.Task(..., seed=...)"
