@@ -3,6 +3,10 @@
     epoch 3/10: 100%|##########| 300/300 [00:12<00:00, loss 0.2345  accuracy 0.9321  lr 0.00095]
     epoch 3/10  12.3 s  loss 0.2345  accuracy 0.9321  lr 0.00095  4,878 images/s  left 1:26
 
+Of an epoch that takes minutes a line each minute says how far it is:
+
+    epoch 3/10  step 1,200/10,009  loss 2.3456  lr 0.1  640 images/s  left 12:45 of the epoch
+
 Progress only looks: it keeps host clocks and is told numbers that were read anyway. Images a second
 are those of training alone, validation not counted; the time left is that of all epochs.
 """
@@ -19,6 +23,8 @@ from renaissance.bars import bar_class, in_notebook
 
 #: A bar redraws at most this often, in seconds; in a file (verbose=1 there) it is a line each time.
 REDRAW_SECONDS, REDRAW_SECONDS_IN_FILE = 0.1, 10.0
+#: Plain lines within an epoch, or an evaluation, are so many seconds apart.
+LINE_SECONDS = 60.0
 
 
 def resolve_verbose(verbose: object, stream: TextIO | None = None) -> int:
@@ -172,18 +178,89 @@ class _Speaking(Progress):
         self._stream.flush()
 
 
+class _Count:
+    """How far an epoch, or an evaluation, is.
+
+    Args:
+        unit: "step" or "batch".
+        first: How many of them were done before.
+        total: How many there are, if that is known.
+        now: Seconds.
+    """
+
+    def __init__(self, unit: str, first: int, total: int | None, now: float) -> None:
+        self.unit, self.first, self.done, self.total, self.began = unit, first, first, total, now
+
+    def __str__(self) -> str:
+        """'step 1,200/10,009'."""
+        return f"{self.unit} {self.done:,}" + (f"/{self.total:,}" if self.total else "")
+
+    def left(self, now: float) -> str:
+        """'left 12:45', from the mean since the count began; empty when that is not known."""
+        done = self.done - self.first
+        if not self.total or not done or self.done >= self.total:
+            return ""
+        return f"left {duration((now - self.began) / done * (self.total - self.done))}"
+
+
 class LineProgress(_Speaking):
-    """One line an epoch, without control codes."""
+    """One line an epoch, and one a minute within it, without control codes."""
+
+    _steps: _Count | None = None
+    _batches: _Count | None = None  # of the evaluation
+    _what = ""  # is evaluated
+    _line_at = math.inf  # seconds, when the last line was written
+
+    @property
+    def wants_logs(self) -> bool:
+        return self._is_late(self._steps)
+
+    def start_epoch(self, epoch: int, step: int = 0) -> None:
+        super().start_epoch(epoch, step)
+        self._steps = _Count("step", step, self.steps_per_epoch, self._began)
+        self._line_at = self._began
+
+    def step(self, samples: int) -> None:
+        super().step(samples)
+        if self._steps is not None:
+            self._steps.done += 1
+
+    def logs(self, logs: Mapping[str, float]) -> None:
+        self._line_at = self._clock()
+        left = "" if self._steps is None else self._steps.left(self._line_at)
+        left += " of the epoch" if left else ""
+        self._write(self.epoch_name(), str(self._steps), *values(logs), self.rate(), left)
 
     def end_epoch(self, logs: Mapping[str, float]) -> None:
         super().end_epoch(logs)
         taken = seconds_text(self._clock() - self._began)
         self._write(self.epoch_name(), taken, *values(logs), self.rate(), self.time_left())
 
+    def start_test(self, what: str, batches: int | None) -> None:
+        super().start_test(what, batches)
+        self._line_at = self._clock()
+        self._what, self._batches = what, _Count("batch", 0, batches, self._line_at)
+
+    def test_step(self, samples: int) -> None:
+        super().test_step(samples)
+        if self._batches is None:
+            return
+        self._batches.done += 1
+        if self._is_late(self._batches):
+            self._line_at = self._clock()
+            epoch = self.epoch_name() if self._has_epoch else ""
+            left = self._batches.left(self._line_at)
+            self._write(epoch, self._what, str(self._batches), left)
+
     def end_test(self, what: str, logs: Mapping[str, float]) -> None:
         if self.is_due():
             taken = seconds_text(self._clock() - self._began)
             self._write(what, taken, *values(logs), self.rate())
+
+    def _is_late(self, count: _Count | None) -> bool:
+        """Whether a line is due before the one at the end."""
+        is_last = count is None or count.done == count.total
+        return not is_last and self._clock() - self._line_at >= LINE_SECONDS
 
 
 class BarProgress(_Speaking):

@@ -66,6 +66,40 @@ def test_lines_without_a_last_epoch_and_of_a_continued_epoch():
     )
 
 
+def test_a_line_a_minute_within_a_long_epoch_and_a_long_evaluation():
+    stream, clock = io.StringIO(), Clock()
+    progress = make_progress(2, epochs=2, steps_per_epoch=1200, stream=stream, clock=clock)
+    progress.start_epoch(0, 1000)
+    for _ in range(200):
+        clock.now += 0.5
+        progress.step(64)
+        if progress.wants_logs:
+            progress.logs({"loss": 2.5, "learning_rate": 0.1})
+    progress.start_test("validation", 3)
+    for _ in range(3):
+        clock.now += 61.0
+        progress.test_step(64)
+    progress.end_test("validation", {"loss": 2.0})
+    progress.step(64)  # validation within an epoch leaves its count
+    progress.logs({"loss": 2.5})
+    progress.end_epoch({"loss": 2.25})
+    assert stream.getvalue().splitlines() == [
+        "epoch 1/2  step 1,120/1,200  loss 2.5000  lr 0.1  128 images/s  left 0:40 of the epoch",
+        "epoch 1/2  validation  batch 1/3  left 2:02",
+        "epoch 1/2  validation  batch 2/3  left 1:01",
+        "epoch 1/2  step 1,201/1,200  loss 2.5000  129 images/s",
+        "epoch 1/2  4:43  loss 2.2500  129 images/s  left 4:43",
+    ]
+    unknown = make_progress(2, stream=(stream := io.StringIO()), clock=clock)
+    unknown.start_epoch(0)
+    clock.now += 60.0
+    unknown.step(64)
+    assert unknown.wants_logs
+    unknown.logs({"loss": 1.0})
+    assert stream.getvalue() == "epoch 1  step 1  loss 1.0000  1.1 images/s\n"
+    assert not unknown.wants_logs
+
+
 @pytest.mark.parametrize("verbose", [1, 2])
 def test_what_is_said_has_a_line_of_its_own_below_an_open_bar(verbose):
     stream = Terminal()
