@@ -172,17 +172,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         is_single = query.dim() == 2  # (L, E), one sample by itself
         rows = [self._sample_first(x, is_single) for x in (query, key, value)]
         q, k, v = self._projected(rows, is_one=query is key and key is value)
-        bias = self._bias(attn_mask, key_padding_mask, q, k.shape[2])
-        weights = None
+        weights, is_said = None, is_causal and not need_weights  # is_causal says what attn_mask is
+        bias = self._bias(None if is_said else attn_mask, key_padding_mask, q, k.shape[2])
         if need_weights:
             weights = self.drop.dropped(weights_of(q, k, bias))
             mixed = weights @ v
-        elif is_causal:  # which says what attn_mask is
-            mixed = self.drop.attend(
-                q, k, v, self._bias(None, key_padding_mask, q, k.shape[2]), True
-            )
         else:
-            mixed = self.drop.attend(q, k, v, bias, False)
+            mixed = self.drop.attend(q, k, v, bias, is_causal)
         mixed = mixed.transpose(1, 2).flatten(2)  # (N, L, E)
         output: Tensor = F.linear(mixed, self.out_proj.weight, self.out_proj.bias)
         if is_single:

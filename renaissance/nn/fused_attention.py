@@ -93,10 +93,6 @@ class _Launch:
             BM=tile.queries, BN=tile.keys, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
-    def like(self, rows: int) -> Tensor:
-        """A tensor (N, rows, heads, features) seen as (N, heads, rows, features)."""
-        return self.inputs[0].new_empty(self.n, rows, self.heads, self.width).transpose(1, 2)
-
 
 _FIELDS = {"SEED": "seed", "MICRO": "micro", "ROW": "row_offset"}
 
@@ -108,7 +104,7 @@ def _attention(
     from renaissance.nn.fused_attention_kernels import attend  # Triton takes a second to import
 
     launch = _Launch(q, k, v, bias, scalars, layer, p, is_causal, scale)
-    out = launch.like(launch.length)
+    out = _like(q, launch.length)
     spread = q.new_empty(*_spread(q), dtype=torch.float32)
     launch.over_queries(attend, FORWARD, out, spread)
     return out, spread
@@ -126,13 +122,14 @@ def _attention_backward(
     rows = launch.n * launch.length * launch.heads
     delta = spread.new_empty(rows)
     shares[(-(-rows // 64),)](g, out, delta, rows, D=launch.width, BM=64)
-    gq, gk, gv = launch.like(launch.length), launch.like(launch.keys), launch.like(launch.keys)
+    gq, gk, gv = (_like(q, rows) for rows in (launch.length, launch.keys, launch.keys))
     launch.over_keys(gradient_of_keys, OF_KEYS, g, spread, delta, gk, gv)
     launch.over_queries(gradient_of_queries, OF_QUERIES, g, spread, delta, gq)
     return gq, gk, gv
 
 
 def _like(q: Tensor, rows: int) -> Tensor:
+    """A tensor (N, rows, heads, features) seen as (N, heads, rows, features)."""
     n, heads, _, width = q.shape
     return q.new_empty(n, rows, heads, width).transpose(1, 2)
 
