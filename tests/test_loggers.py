@@ -1,5 +1,6 @@
 """Loggers: exact files, appended on resume with whole lines only, NaN kept, TensorBoard's tags."""
 
+import itertools
 import json
 import math
 import sys
@@ -175,7 +176,9 @@ def test_a_line_cut_short_is_taken_away(tmp_path):
     assert [record["step"] for record in without_time(place.read_text())] == [2, 4]
 
 
-def test_a_last_line_without_an_end_is_kept_where_it_is_whole(tmp_path):
+def test_a_last_line_without_an_end_is_kept_where_it_is_whole(tmp_path, monkeypatch):
+    ticks = itertools.count(1_800_000_000)  # a record that is written again has another time
+    monkeypatch.setattr("renaissance.loggers.time.time", lambda: float(next(ticks)))
     place = tmp_path / "steps.jsonl"
     FakeTask(tmp_path).fit(epochs(1), [JSONLogger()])
     written = place.read_text()
