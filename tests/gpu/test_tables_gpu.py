@@ -31,7 +31,7 @@ def texts(batch):
 
 def kernels(work):
     activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities) as profiler:
+    with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
         work()
         torch.cuda.synchronize()
     cuda = torch.autograd.DeviceType.CUDA
@@ -57,7 +57,7 @@ def test_a_seeded_step_adds_no_row_up_in_series(precision):
 def test_torchs_own_compiled_gradient_is_in_series():
     """What the test above looks for is there without us."""
     ids = torch.from_numpy(texts(16)[0]).cuda()
-    model = torch.compile(Reader().cuda(), dynamic=False)
+    model = torch.compile(Reader().cuda().bfloat16(), dynamic=False)
     torch.use_deterministic_algorithms(True)
     try:
         model(ids).sum().backward()
