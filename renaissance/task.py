@@ -10,9 +10,8 @@ from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import Self
 
 from renaissance.assembly.build import build, check_compile_options, check_module
@@ -20,7 +19,8 @@ from renaissance.assembly.carried import Carried
 from renaissance.assembly.misfit import explaining
 from renaissance.busy import FIT, LOOKING, not_inside
 from renaissance.data.batch import Batch
-from renaissance.data.foreign import as_loader, as_loaders
+from renaissance.data.foreign import as_loaders
+from renaissance.data.given import as_looked_at
 from renaissance.data.loader import Loader
 from renaissance.describe import compile_report, module_summary
 from renaissance.devices import resolve_device
@@ -264,12 +264,13 @@ class Task(Standing):
         """Loss and metrics over a data set, means over samples; EMA weights where there are any.
 
         Args:
-            data: A loader, or a torch DataLoader.
+            data: A loader, a torch DataLoader, or one batch as it gives it: a dict or (x, y).
             weights: "raw" or "ema"; None takes EMA weights when the task keeps them.
             callbacks: Callbacks of this call, after the task's own: their ``on_test_*`` hooks.
             verbose: As in `fit`, on standard error; "auto" says nothing in the first second.
         """
-        return evaluation.evaluate_task(self, as_loader(data), weights, callbacks, verbose)
+        loader = as_looked_at(data, "evaluate")
+        return evaluation.evaluate_task(self, loader, weights, callbacks, verbose)
 
     @not_inside(*LOOKING, instead=KERAS["look"])
     def predict(
@@ -283,17 +284,11 @@ class Task(Standing):
         """Raw outputs in index order, (N, ...) float32 NumPy, in the model's tuples and dicts.
 
         Args:
-            data: A loader, or an array of inputs as the model takes them.
+            data: A loader, an array of inputs as the model takes them, or one batch as a torch
+                DataLoader gives it: a dict, or (x, y), of which the targets are left out.
             weights, callbacks, verbose: As in `evaluate`; the hooks are ``on_predict_*``.
         """
-        loader = as_loader(data) if not isinstance(data, (np.ndarray, Tensor)) else None
-        if loader is None and str(data.dtype).endswith("uint8"):
-            raise ValueError(
-                "predict: uint8 pictures need the transforms of their data; write "
-                "task.predict(rn.Loader.from_arrays(x, batch_size=256, transforms=[...]))"
-            )
-        if loader is None:
-            loader = Loader.from_arrays(data, batch_size=min(256, max(1, len(data))))
+        loader = as_looked_at(data, "predict")
         return evaluation.predict_task(self, loader, weights, callbacks, verbose)
 
     @not_inside(*LOOKING)

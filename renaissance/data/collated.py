@@ -92,7 +92,7 @@ def mapped_by_name(given: Any, name: str) -> Any:
         )
     if isinstance(given, Mapping):
         return {key: mapped_by_name(value, f"{name}[{key!r}]") for key, value in given.items()}
-    is_list = isinstance(given, (tuple, list)) and not _is_numbers(given)
+    is_list = isinstance(given, (tuple, list)) and not is_numbers(given)
     if is_list and (not given or isinstance(given[0], _PARTS)):
         parts = [mapped_by_name(value, f"{name}[{place}]") for place, value in enumerate(given)]
         is_named = hasattr(given, "_fields")
@@ -119,7 +119,7 @@ def tensor_of(given: Any, name: str) -> torch.Tensor:
         dtype = np.dtype(np.float64) if is_long else array.dtype.newbyteorder("=")
         native = array.astype(dtype, copy=False)
         tensor = torch.from_numpy(np.require(native, requirements=["C", "W"]))
-    elif _is_numbers(given):
+    elif is_numbers(given):
         tensor = torch.from_numpy(as_numpy(given, whose))
     else:
         raise TypeError(
@@ -131,7 +131,7 @@ def tensor_of(given: Any, name: str) -> torch.Tensor:
 
 
 def _target(y: Any) -> torch.Tensor:
-    if isinstance(y, Mapping) or (isinstance(y, (tuple, list)) and not _is_numbers(y)):
+    if isinstance(y, Mapping) or (isinstance(y, (tuple, list)) and not is_numbers(y)):
         raise TypeError(_many_targets(y))
     target = tensor_of(y, "y")
     if target.is_complex():
@@ -173,7 +173,7 @@ def _named(x: Any, name: str) -> dict[str, torch.Tensor]:
     return found
 
 
-def _is_numbers(given: Any) -> bool:
+def is_numbers(given: Any) -> bool:
     """Whether it is a list of numbers, or of lists of them."""
     while isinstance(given, (tuple, list)) and given:
         if all(isinstance(one, (int, float, np.number, np.bool_)) for one in given):
