@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from renaissance.assembly.build import Built
 from renaissance.assembly.carried import Carried
 from renaissance.assembly.frozen import Frozen
-from renaissance.assembly.recipe import Told
+from renaissance.assembly.recipe import Told, stale_text
 from renaissance.busy import FIT, LOOKING, not_inside
 from renaissance.fit import evaluation, snapshot
 from renaissance.fit.identity import Awaited
@@ -95,11 +95,8 @@ class Standing(Told):
         """
         if self._built is None:
             raise RuntimeError("the task is not compiled yet: call task.compile() first")
-        if self._stale and FIT not in self.busy:
-            raise RuntimeError(
-                "a setting was changed after compile: call task.compile() again (weights, buffers "
-                "and counters stay, moments start from zero; task.reset() after it starts afresh)"
-            )
+        if self._told_since and FIT not in self.busy:
+            raise RuntimeError(stale_text(list(self._told_since)))
         self._built.recipe.require(*parts)
         return self._built
 

@@ -128,7 +128,7 @@ class Task(Standing):
             self.position.regroup(self.carried.accumulate, self._recipe)
         if self._rates and self._recipe.trains and self.rates.schedule != self._recipe.schedule():
             self._rates = None
-        self._stale = False
+        self._told_since.clear()
         if report != "none":
             sys.stdout.write(compile_report(self, report) + "\n")
         return self
@@ -167,7 +167,7 @@ class Task(Standing):
         A later fit continues from the task's position, mid-epoch too.
 
         Args:
-            train: Data in place of ``task.data``'s.
+            train: Data in place of ``task.data``'s; of the same shapes it needs no compile.
             epochs: The final epoch; 1 by default, unbounded when max_steps is given.
             max_steps: The final step.
             validation_data: Validation data in place of ``task.data``'s.
@@ -187,7 +187,7 @@ class Task(Standing):
             KeyboardInterrupt, Interrupted: After SIGINT or SIGTERM, once the step is done.
         """
         self.require("optimizer")
-        arguments = check_fit_arguments({**options, **({"y": arrays[0]} if arrays else {})})
+        arguments = check_fit_arguments(options, arrays)
         loader, valid = as_loaders(train, validation_data)
         loader, valid = loader or self._recipe.train, valid or self._recipe.valid
         if loader is None:

@@ -110,7 +110,8 @@ class Told:
     """
 
     def __init__(self) -> None:
-        self._recipe, self._stale, self.busy = Recipe(), False, Busy()
+        self._recipe, self.busy = Recipe(), Busy()
+        self._told_since: dict[str, None] = {}  # calls since the last compile, in order
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in Told.__dict__ and callable(Told.__dict__[name]):
@@ -129,43 +130,43 @@ class Told:
         """What the task has been told, by name."""
         return self._recipe
 
-    def _tell(self, **changes: Any) -> Self:
+    def _tell(self, call: str, **changes: Any) -> Self:
         if FIT in self.busy:
             logger.warning(
                 "task.%s inside fit waits for the next compile; for a learning rate that moves "
                 "there are schedules, for any curve rn.LambdaLR",
-                next(iter(changes)),
+                call,
             )
         self._recipe = dataclasses.replace(self._recipe, **changes)
-        self._stale = True
+        self._told_since[call] = None
         return self
 
     def loss(self, loss: Loss | Callable[[Any, Tensor], Tensor]) -> Self:
         """The loss: one of ``rn``'s, or any callable ``(output, target) -> scalar mean``."""
-        return self._tell(loss=as_loss(loss))
+        return self._tell("loss", loss=as_loss(loss))
 
     def optimizer(self, optimizer: Optimizer | None) -> Self:
         """The optimizer's description; None for a task that only evaluates and predicts."""
         if optimizer is not None:
             optimizer = _expect(optimizer, Optimizer, "optimizer", "rn.AdamW(lr=1e-3)").ready()
-        return self._tell(optimizer=optimizer)
+        return self._tell("optimizer", optimizer=optimizer)
 
     def scheduler(self, scheduler: Schedule) -> Self:
         """The schedule of the learning rate; without one the optimizer's ``lr`` is constant."""
         checked = _expect(scheduler, Schedule, "scheduler", "rn.CosineAnnealingLR(base_lr=0.1)")
-        return self._tell(scheduler=checked)
+        return self._tell("scheduler", scheduler=checked)
 
     def data(self, train: Any, valid: Any = None) -> Self:
         """Training data, and validation data if any: loaders, or torch's DataLoaders."""
         train, valid = as_loaders(as_loader(train), valid)
-        return self._tell(train=train, valid=valid)
+        return self._tell("data", train=train, valid=valid)
 
     def init(self, initializer: Initializer | str) -> Self:
         """An `Initializer`, or "keep" for the module's own weights."""
         if initializer == "keep":
-            return self._tell(init=None, keep_weights=True)
+            return self._tell("init", init=None, keep_weights=True)
         checked = _expect(initializer, Initializer, "init", "rn.Initializer() or 'keep'")
-        return self._tell(init=checked, keep_weights=False)
+        return self._tell("init", init=checked, keep_weights=False)
 
     def pretrained(
         self,
@@ -180,7 +181,9 @@ class Told:
                 state dict; None takes an earlier one back.
             skip: Patterns of tensor names that are not taken, such as ``["fc.*"]`` for a new head.
         """
-        return self._tell(pretrained=None if weights is None else Pretrained(weights, skip))
+        return self._tell(
+            "pretrained", pretrained=None if weights is None else Pretrained(weights, skip)
+        )
 
     def freeze(self, *layers: str) -> Self:
         """Layers that stay as they are, parameters and batch-norm statistics; without any: none.
@@ -191,19 +194,21 @@ class Told:
         Args:
             *layers: Names, ``"layer1"``, with all that they contain, or patterns as in a shell.
         """
-        return self._tell(freeze=check_patterns(layers))
+        return self._tell("freeze", freeze=check_patterns(layers))
 
     def ema(self, decay: float | Ema, *, warmup: bool = False) -> Self:
         """Keep an exponential moving average of weights and buffers; see `Ema`."""
-        return self._tell(ema=decay if isinstance(decay, Ema) else Ema(decay, warmup=warmup))
+        return self._tell("ema", ema=decay if isinstance(decay, Ema) else Ema(decay, warmup=warmup))
 
     def clip(self, clip: float | Clip) -> Self:
         """Clip gradients: a number is the largest global norm; see `Clip`."""
-        return self._tell(clip=(clip if isinstance(clip, Clip) else Clip(norm=clip)).ready())
+        return self._tell(
+            "clip", clip=(clip if isinstance(clip, Clip) else Clip(norm=clip)).ready()
+        )
 
     def accumulate(self, batches: int) -> Self:
         """Loader batches for one update; gradients are means over the window's samples."""
-        return self._tell(accumulate=check_accumulate(batches))
+        return self._tell("accumulate", accumulate=check_accumulate(batches))
 
     def callbacks(self, *callbacks: Callback) -> Self:
         """Callbacks of every fit of this task."""
@@ -214,7 +219,22 @@ class Told:
 
     def metrics(self, *metrics: str | Callable[..., Any]) -> Self:
         """Metrics beside the loss: "accuracy", "top5" ..., or callables ``(output, target)``."""
-        return self._tell(metrics=metrics)
+        return self._tell("metrics", metrics=metrics)
+
+
+def stale_text(calls: Sequence[str]) -> str:
+    """What to do when a task was told something since its compile, by these calls."""
+    named = ", ".join(f"task.{call}(...)" for call in calls)
+    text = (
+        f"a setting was changed after compile, by {named}: call task.compile() again (weights, "
+        "buffers and counters stay, moments start from zero; task.reset() after it starts afresh)"
+    )
+    if list(calls) == ["data"]:
+        text += (
+            ". Other data of the same shapes needs no compile, and moments stay, where fit is "
+            "given it: task.fit(train, validation_data=valid), in place of task.data(train, valid)"
+        )
+    return text
 
 
 def _expect(given: Any, kind: type[Any], what: str, example: str) -> Any:

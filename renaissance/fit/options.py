@@ -6,8 +6,10 @@ import dataclasses
 import logging
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from renaissance.data.loader import Loader
 from renaissance.fit.evaluation import check_whole
@@ -194,8 +196,11 @@ FIT_DEFAULTS: Mapping[str, Any] = {
     "horizon": None,
 }
 
-#: Arguments that Keras has in compile, in evaluate and predict ("look") and in fit, and what to
-#: write here.
+_FIRST = "training data is the first argument: task.fit(train, epochs=...)"
+_BY_NAME = "validation data is named so: task.fit(train, validation_data=valid)"
+
+#: Arguments that Keras and others have in compile, in evaluate and predict ("look") and in fit,
+#: and what to write here.
 KERAS: Mapping[str, Mapping[str, str]] = {
     "compile": {
         "optimizer": "it is told before: task.optimizer(rn.AdamW(lr=1e-3)), then task.compile()",
@@ -214,12 +219,25 @@ KERAS: Mapping[str, Mapping[str, str]] = {
         "validation_split": "split the data first: a, b = rn.split(dataset, 0.2, seed=1)",
         "x": "fit takes a loader: task.fit(rn.Loader.from_arrays(x, y, batch_size=...))",
         "y": "fit takes a loader: task.fit(rn.Loader.from_arrays(x, y, batch_size=...))",
+        **dict.fromkeys(("data", "dataset", "train_data", "train_dataset", "train_loader"), _FIRST),
+        **dict.fromkeys(
+            ("valid", "valid_data", "val_data", "eval_dataset", "val_loader"), _BY_NAME
+        ),
+        **{"train_dataloaders": _FIRST, "val_dataloaders": _BY_NAME},
     },
 }
 
 
-def check_fit_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments of fit with defaults; TypeError for an unknown one, with the way out."""
+def check_fit_arguments(options: Mapping[str, Any], more: Sequence[Any] = ()) -> dict[str, Any]:
+    """All arguments of fit with defaults; TypeError for an unknown one, with the way out.
+
+    Args:
+        options: By name.
+        more: By position, behind the training data.
+    """
+    if more and isinstance(more[0], (Loader, torch.utils.data.DataLoader)):
+        raise TypeError(f"fit has no second argument by position: {_BY_NAME}")
+    options = {**options, **({"y": more[0]} if more else {})}
     for name in options:
         if name in KERAS["fit"]:
             raise TypeError(f"fit has no argument {name!r}: {KERAS['fit'][name]}")
