@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,16 @@ from renaissance.switches import Switches
 
 if TYPE_CHECKING:
     from renaissance.fit.resume import Checkpoints
+
+
+logger = logging.getLogger("renaissance")
+
+
+class _Unsaid(str):
+    """A default that can be told from the same text given."""
+
+
+UNSAID = _Unsaid("raw")
 
 
 class Standing(Told):
@@ -66,6 +77,7 @@ class Standing(Told):
         self._rates: ScheduleRun | None = None
         self.best: dict[str, Any] = {}
         self.callback_states: list[dict[str, Any]] = []
+        self._has_told_raw = False
         self.running_callbacks: CallbackList | None = None
         self.running_checkpoints: Checkpoints | None = None
 
@@ -164,23 +176,46 @@ class Standing(Told):
         return snapshot.state_hash(self.require())
 
     @not_inside(*LOOKING)
-    def state_dict(self, weights: str | None = "raw") -> dict[str, Tensor]:
-        """The module's state dict in float32 masters, copies; "ema" (or None) as in `evaluate`."""
+    def state_dict(self, weights: str | None = UNSAID) -> dict[str, Tensor]:
+        """The module's state dict in float32 masters, copies.
+
+        Args:
+            weights: As in `export_module`.
+        """
+        self._tell_raw("state_dict", weights)
         if weights == "raw":
             return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
         with self.switches(), evaluation.weights_of(self.require(), weights):
-            return self.state_dict()
+            return self.state_dict("raw")
 
     @not_inside(*LOOKING)
-    def export_module(self, weights: str | None = "raw") -> nn.Module:
+    def export_module(self, weights: str | None = UNSAID) -> nn.Module:
         """A plain module with float32 weights of its own, free of this task.
 
         Args:
-            weights: "raw" for the weights that are trained, "ema" for their average, which
-                `evaluate` judges; None takes the average when the task keeps one.
+            weights: "raw" for the weights that are trained, "ema" for their average (and that of
+                the buffers), which validation, `evaluate` and `predict` use; None is the average
+                when the task keeps one, as it is there. Raw ones by default, which is said once
+                when there is an average.
+
+        Raises:
+            ValueError: "ema", and the task keeps no average.
         """
+        self._tell_raw("export_module", weights)
         with self.switches(), evaluation.weights_of(self.require(), weights):
             return snapshot.export_module(self.require())
+
+    def _tell_raw(self, call: str, weights: str | None) -> None:
+        """Say once that what goes out by default is not what was validated."""
+        keeps_average = self._built is not None and self._built.has_ema
+        if weights is UNSAID and keeps_average and not self._has_told_raw:
+            self._has_told_raw = True
+            logger.warning(
+                "task.%s gives the weights that are trained, while validation, evaluate and "
+                "predict use their average (ema): task.%s('ema') gives that one, ('raw') means "
+                "these",
+                *(call, call),
+            )
 
     @not_inside(*LOOKING)
     def snapshot_weights(self) -> dict[str, dict[str, Tensor]]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from twelve import Normed, X, make, quiet, small
 
@@ -86,6 +87,41 @@ def test_the_average_is_exported_by_name():
         assert torch.equal(tensor, task.state_dict(None)[name])
     with pytest.raises(ValueError, match="the task keeps no average"):
         quiet(make(Normed()), epochs=1).export_module("ema")
+
+
+def test_what_is_exported_is_what_was_judged_or_it_is_said(caplog):
+    def outputs(module, x=X):
+        with torch.no_grad():
+            return module.eval()(torch.as_tensor(x))
+
+    task = make(Normed()).ema(0.9)
+    history = quiet(task, epochs=2).history.history
+    scores = {name: outputs(task.export_module(name)) for name in ("raw", "ema", None)}
+    assert task.state_dict("raw") and caplog.text == ""
+    for name, expected in scores.items():
+        np.testing.assert_allclose(expected, task.predict(X, name), rtol=1e-5, atol=1e-6)
+    assert torch.equal(scores[None], scores["ema"])
+    assert not torch.allclose(scores["raw"], scores["ema"], atol=1e-3)
+
+    batches = list(task.settings.valid.epoch(0))
+    x, y = (torch.from_numpy(np.concatenate(part)) for part in list(zip(*batches))[:2])
+    average, raw = (outputs(task.export_module(name), x) for name in ("ema", "raw"))
+    assert history["val_loss"][-1] == pytest.approx(float(F.cross_entropy(average, y)), 1e-4)
+    assert history["val_loss"][-1] != pytest.approx(float(F.cross_entropy(raw, y)), 1e-4)
+
+    assert torch.equal(outputs(task.export_module()), scores["raw"])
+    (record,) = caplog.records
+    assert "task.export_module('ema') gives that one, ('raw') means these" in record.getMessage()
+    task.export_module(), task.state_dict()
+    assert len(caplog.records) == 1
+
+
+def test_without_an_average_there_is_nothing_to_say_of_an_export(caplog):
+    task = quiet(make(Normed()), epochs=1)
+    for name, tensor in task.export_module().state_dict().items():
+        assert torch.equal(tensor, task.state_dict()[name])
+        assert torch.equal(tensor, task.export_module(None).state_dict()[name])
+    assert caplog.text == "" and task.close() is None and task.state_dict()
 
 
 def test_dropout_is_swapped_and_keyed():
