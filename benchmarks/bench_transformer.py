@@ -1,6 +1,6 @@
 """Transformers, bfloat16, AdamW: a captured step of ours against compile in a graph by hand.
 
-    python benchmarks/bench_transformer.py                  # about 200 s
+    python benchmarks/bench_transformer.py                  # about 250 s
     python benchmarks/bench_transformer.py writer --profile
 
 By hand: torch.compile of the module, the whole step (forward, backward, fused optimizer) captured
@@ -67,6 +67,7 @@ WORK = {
     "writer": (lambda: Writer(256), lambda: text(64, 256), 64),
     "writer, 1024 places": (lambda: Writer(1024), lambda: text(16, 1024), 16),
     "writer, half padding": (lambda: Writer(256), lambda: text(64, 256, 0.5), 64),
+    "writer, no dropout": (lambda: Writer(256, 0.0), lambda: text(64, 256), 64),
     "vit_b_16": (torchvision.models.vit_b_16, lambda: pictures(128), 128),
 }
 SUBJECTS = ("renaissance, with a seed", "renaissance, no seed", "by hand: compiled, in a graph")

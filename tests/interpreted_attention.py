@@ -21,7 +21,7 @@ def region():
     return made.bytes
 
 
-def reference(q, k, v, bias, is_causal, scalars):
+def reference(q, k, v, bias, is_causal, scalars, p=P):
     """Attention with its weights in full, in float64."""
     scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])
     if bias is not None:
@@ -31,7 +31,7 @@ def reference(q, k, v, bias, is_causal, scalars):
         scores = scores.masked_fill(ahead, -math.inf)
     is_open = (scores > -math.inf).any(3, keepdim=True)
     weights = torch.where(is_open, scores, 0.0).softmax(3) * is_open
-    kept = draws.dropout(torch.ones(scores.shape), scalars, LAYER, P)
+    kept = draws.dropout(torch.ones(scores.shape), scalars, LAYER, p) if p else 1
     return (weights * kept) @ v
 
 
@@ -43,7 +43,7 @@ def inputs(length, keys, width, is_packed):
     return [torch.randn(2, 2, n, width).half() for n in (length, keys, keys)]
 
 
-def check(length, keys, width, is_causal, bias, is_packed=False, is_shared=False):
+def check(length, keys, width, is_causal, bias, is_packed=False, is_shared=False, p=P):
     scalars = region()
     given = inputs(length, keys, width, is_packed)
     if is_shared:  # one sample's keys, and one head's values, for all
@@ -51,9 +51,9 @@ def check(length, keys, width, is_causal, bias, is_packed=False, is_shared=False
     given = [x.requires_grad_() for x in given]
     exact = [x.detach().double().requires_grad_() for x in given]
     out = fused_attention.attention(
-        *given, bias, scalars=scalars, layer=LAYER, p=P, is_causal=is_causal
+        *given, bias, scalars=scalars if p else None, layer=LAYER, p=p, is_causal=is_causal
     )
-    expected = reference(*exact, bias, is_causal, scalars)
+    expected = reference(*exact, bias, is_causal, scalars, p)
     torch.testing.assert_close(out.double(), expected, rtol=2e-3, atol=2e-3)
     g = torch.randn(out.shape).half()
     found = torch.autograd.grad(out, given, g)
@@ -80,6 +80,11 @@ def main():
     hidden[0, :, 3], hidden[1, :, 4] = torch.finfo(torch.float32).min, -1e18  # there all are alike
     hidden[1, ..., 7:] = -1e18
     check(9, 12, 16, False, hidden)
+    check(36, 36, 16, True, None, p=0)
+    check(18, 21, 16, False, torch.randn(2, 2, 18, 21), p=0)
+    fused_attention.BITS = 1  # masks of more than 16 keys are drawn again in backward
+    check(36, 36, 16, True, None)
+    check(33, 21, 16, False, None)
 
 
 interpreted.patch_once_a_launch()

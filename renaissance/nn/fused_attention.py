@@ -14,6 +14,8 @@ from renaissance import _native
 from renaissance.nn.draws import threshold_of
 from renaissance.random import DROPOUT
 
+BITS = 64  #: Most keys, of each feature of a head, whose masks are stored.
+
 #: Features of a head that the kernels take, and the types of their operands.
 WIDTHS, DTYPES = (16, 32, 64, 128), (torch.bfloat16, torch.float16)
 
@@ -22,12 +24,12 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 _LIBRARY = torch.library.Library("renaissance", "FRAGMENT")
 _TAGS = (torch.Tag.pt2_compliant_tag,)
 _INPUTS = (
-    "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor scalars, int layer, float p, "
+    "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? scalars, int layer, float p, "
     "bool is_causal, float scale"
 )
-_LIBRARY.define(f"attention({_INPUTS}) -> (Tensor, Tensor)", tags=_TAGS)
+_LIBRARY.define(f"attention({_INPUTS}) -> (Tensor, Tensor, Tensor)", tags=_TAGS)
 _LIBRARY.define(
-    f"attention_backward(Tensor g, Tensor out, Tensor spread, {_INPUTS}) "
+    f"attention_backward(Tensor g, Tensor out, Tensor spread, Tensor kept, {_INPUTS}) "
     "-> (Tensor, Tensor, Tensor)",
     tags=_TAGS,
 )
@@ -53,8 +55,8 @@ class _Launch:
     """What the three kernels have in common: inputs and how they lie in memory."""
 
     def __init__(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scalars: Tensor, layer: int,
-        p: float, is_causal: bool, scale: float,
+        self, kept: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
+        scalars: Tensor | None, layer: int, p: float, is_causal: bool, scale: float,
     ) -> None:  # fmt: skip
         self.n, self.heads, self.length, self.width = q.shape
         self.keys = k.shape[2]
@@ -63,16 +65,17 @@ class _Launch:
             bias = bias.expand(*bias.shape[:-1], self.keys)
             bias = bias if bias.stride(-1) == 1 else bias.contiguous()
             bias = bias.expand(*q.shape[:3], self.keys)
-        self.inputs = (q, k, v, q if bias is None else bias)
+        self.inputs = (q, k, v, q if bias is None else bias, kept)
         fields = _native.scalars_layout()
-        self.draw = (scalars.view(torch.int64), layer, threshold_of(p), 1.0 / (1.0 - p), scale)
+        drawn_from = kept if scalars is None else scalars.view(torch.int64)
+        self.draw = (drawn_from, layer, threshold_of(p), 1.0 / (1.0 - p), scale)
         self.sizes = (self.heads, self.length, self.keys)
         self.strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3])
         self.strides += (0, 0, 0) if bias is None else bias.stride()[:3]
         places = {name: fields[field][0] // 8 for name, field in _FIELDS.items()}
         self.constants: dict[str, Any] = {
-            **places, "PURPOSE": DROPOUT, "HAS_BIAS": bias is not None, "CAUSAL": is_causal,
-            "ALIGNED": self.keys % 4 == 0, "D": self.width,
+            **places, "PURPOSE": DROPOUT, "MASK": _mask_of(p, kept), "HAS_BIAS": bias is not None,
+            "CAUSAL": is_causal, "ALIGNED": self.keys % 4 == 0, "D": self.width,
             "NARROW": self.heads * self.length * self.keys < 2**34,
         }  # fmt: skip
 
@@ -98,25 +101,25 @@ _FIELDS = {"SEED": "seed", "MICRO": "micro", "ROW": "row_offset"}
 
 
 def _attention(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scalars: Tensor, layer: int, p: float,
-    is_causal: bool, scale: float,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scalars: Tensor | None, layer: int,
+    p: float, is_causal: bool, scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     from renaissance.nn.fused_attention_kernels import attend  # Triton takes a second to import
 
-    launch = _Launch(q, k, v, bias, scalars, layer, p, is_causal, scale)
-    out = _like(q, launch.length)
-    spread = q.new_empty(*_spread(q), dtype=torch.float32)
+    out, spread, kept = _empty(q, k, bias, scalars, layer, p)
+    launch = _Launch(kept, q, k, v, bias, scalars, layer, p, is_causal, scale)
     launch.over_queries(attend, FORWARD, out, spread)
-    return out, spread
+    return out, spread, kept
 
 
 def _attention_backward(
-    g: Tensor, out: Tensor, spread: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
-    scalars: Tensor, layer: int, p: float, is_causal: bool, scale: float,
+    g: Tensor, out: Tensor, spread: Tensor, kept: Tensor, q: Tensor, k: Tensor, v: Tensor,
+    bias: Tensor | None, scalars: Tensor | None, layer: int, p: float, is_causal: bool,
+    scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     from renaissance.nn.fused_attention_kernels import gradient_of_keys, gradient_of_queries, shares
 
-    launch = _Launch(q, k, v, bias, scalars, layer, p, is_causal, scale)
+    launch = _Launch(kept, q, k, v, bias, scalars, layer, p, is_causal, scale)
     g, out = (x.transpose(1, 2).contiguous() for x in (g, out))
     spread = spread.contiguous()
     rows = launch.n * launch.length * launch.heads
@@ -134,31 +137,42 @@ def _like(q: Tensor, rows: int) -> Tensor:
     return q.new_empty(n, rows, heads, width).transpose(1, 2)
 
 
-def _spread(q: Tensor) -> tuple[int, ...]:
-    """Shape of what the kernels keep of each query for the way back."""
-    n, heads, length, _ = q.shape
-    return n, heads, 2, length
+def _mask_of(p: float, kept: Tensor) -> int:
+    """What the kernels are to do for their masks, as they number it."""
+    return (2 if kept.numel() else 1) if p > 0 else 0
 
 
-def _fake(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return _like(q, q.shape[2]), q.new_empty(*_spread(q), dtype=torch.float32)
+def _empty(
+    q: Tensor, k: Tensor, bias: Tensor | None, scalars: Tensor | None, layer: int, p: float,
+    *_: Any,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Room for the output, for what is kept of each query, and for a bit of each weight.
+
+    The bits are drawn again in backward, twice, where they would take more than inputs and output
+    do together: for more than 64 keys a feature of a head.
+    """
+    n, heads, length, width = q.shape
+    spread = q.new_empty(n, heads, 2, length, dtype=torch.float32)
+    keys = k.shape[2]
+    bits = (n, heads, length, -(-keys // 8)) if p > 0 and keys <= BITS * width else (0,)
+    return _like(q, length), spread, q.new_empty(*bits, dtype=torch.uint8)
 
 
 def _fake_backward(
-    g: Tensor, out: Tensor, spread: Tensor, q: Tensor, k: Tensor, *_: Any
+    g: Tensor, out: Tensor, spread: Tensor, kept: Tensor, q: Tensor, k: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _like(q, q.shape[2]), _like(q, k.shape[2]), _like(q, k.shape[2])
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     q, k, v, bias, scalars, *ctx.rest = inputs
     ctx.save_for_backward(q, k, v, bias, scalars, *output)
 
 
-def _backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    q, k, v, bias, scalars, out, spread = ctx.saved_tensors
+def _backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    q, k, v, bias, scalars, out, spread, kept = ctx.saved_tensors
     found = torch.ops.renaissance.attention_backward(
-        g, out, spread, q, k, v, bias, scalars, *ctx.rest
+        g, out, spread, kept, q, k, v, bias, scalars, *ctx.rest
     )
     return (*found, *(None,) * 6)
 
@@ -175,7 +189,7 @@ def _refuse(ctx: Any, *_: Tensor) -> None:
 
 
 for _name, _make, _stand_in in (
-    ("attention", _attention, _fake),
+    ("attention", _attention, _empty),
     ("attention_backward", _attention_backward, _fake_backward),
 ):
     for _device in ("CPU", "CUDA"):  # on a CPU under Triton's interpreter alone
@@ -205,8 +219,8 @@ def takes(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> bool:
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, scalars: Tensor, layer: int, p: float,
-    is_causal: bool,
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, scalars: Tensor | None, layer: int,
+    p: float, is_causal: bool,
 ) -> Tensor:  # fmt: skip
     """softmax(q k^T / sqrt(D) + bias), dropped with probability p, times v.
 
@@ -215,7 +229,7 @@ def attention(
         k: (N, H, S, D).
         v: (N, H, S, D).
         bias: Added to the scores, any that expands to (N, H, L, S); or None.
-        scalars: Region S of the task.
+        scalars: Region S of the task; where p is 0, None will do.
         layer: 0 to 2**63 - 1.
         p: At least 0 and below 1.
         is_causal: Whether query i looks at keys 0 to i alone.

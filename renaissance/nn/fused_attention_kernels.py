@@ -1,8 +1,7 @@
 """Attention with keyed dropout on CUDA that never holds its weights, (N, H, L, S), in memory.
 
-One pass forward and two backward over tiles of queries and keys, after FlashAttention-2. Masks are
-those of `renaissance.nn.draws.dropout` on the weights, place ``(h L + i) S + j`` of sample n, so a
-step has the same on a CPU, where the weights are computed in full. Products take 16-bit operands
+One pass forward and two backward over tiles of queries and keys, after FlashAttention-2, with masks
+from `renaissance.nn.fused_masks`. Products take 16-bit operands
 into float32 sums; every sum runs over fixed blocks in a fixed order, so that the bits depend on the
 shapes alone.
 
@@ -20,6 +19,7 @@ import triton
 import triton.language as tl
 
 from renaissance.nn.ahead import Kernel
+from renaissance.nn.fused_masks import NONE, STORED, apart, drawn, kept_of, key_of, places_of
 
 _LOG2E = tl.constexpr(math.log2(math.e))
 _SIZES = ["H", "L", "S", "bias_n", "bias_h", "bias_l", "layer", "threshold", "rows"]
@@ -29,80 +29,6 @@ def _kernel(function: Any) -> Kernel:
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     sizes = [name for name in _SIZES if name in names]
     return Kernel(triton.jit(function, do_not_specialize=sizes), sizes)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _mix(z):
-    """SplitMix64's finalizer, as ``philox.h`` has it."""
-    z += 0x9E3779B97F4A7C15
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
-    return z ^ (z >> 31)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _derive(key, word):
-    return _mix(_mix(key) ^ (word + 0x632BE59BD9B4E019))
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _key(scalars, layer, SEED: tl.constexpr, MICRO: tl.constexpr, PURPOSE: tl.constexpr):
-    """Key of a layer in this step; `scalars` is region S as int64, its fields by their places."""
-    seed, micro = tl.load(scalars + SEED).to(tl.uint64), tl.load(scalars + MICRO).to(tl.uint64)
-    purpose = tl.full((), PURPOSE, tl.uint64)
-    return _derive(_derive(_derive(seed, purpose), layer.to(tl.uint64)), micro)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _product(a, factor: tl.constexpr):
-    """Upper and lower word of a product, which is one instruction."""
-    whole = a.to(tl.uint64) * tl.full((), factor, tl.uint64)
-    return (whole >> 32).to(tl.uint32), whole.to(tl.uint32)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _philox(a, b, c, d, low, high):
-    """Four words of Philox4x32-10, as ``philox.h`` has it."""
-    for _ in tl.static_range(10):
-        p, q = _product(a, 0xD2511F53)
-        r, s = _product(c, 0xCD9E8D57)
-        a, b, c, d = r ^ b ^ low, s, p ^ d ^ high, q
-        low += 0x9E3779B9
-        high += 0xBB67AE85
-    return a, b, c, d
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _kept(
-    key, sample, row, j, S, threshold,
-    ALIGNED: tl.constexpr, NARROW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-):  # fmt: skip
-    """Which weights of a tile stay, (BM, BN): `row` (BM) are h L + i, `j` the first key.
-
-    Where S is a multiple of four a block of Philox serves four neighbouring keys; where all places
-    of a sample fit, its counter needs no upper word.
-    """
-    places = row.to(tl.int64) * S + j
-    if ALIGNED:
-        quads = (places >> 2)[:, None] + tl.arange(0, BN // 4)[None, :]
-        if NARROW:
-            quads = (places >> 2).to(tl.uint32)[:, None] + tl.arange(0, BN // 4)[None, :]
-    else:
-        every = places[:, None] + tl.arange(0, BN)[None, :]
-        quads = every >> 2
-    upper = tl.full((), 0, tl.uint32)
-    if not (ALIGNED and NARROW):
-        upper = (quads >> 32).to(tl.uint32)
-    a, b, c, d = _philox(
-        quads.to(tl.uint32), upper, sample.to(tl.uint32), (sample >> 32).to(tl.uint32),
-        key.to(tl.uint32), (key >> 32).to(tl.uint32),
-    )  # fmt: skip
-    if ALIGNED:
-        drawn = tl.interleave(tl.interleave(a, c), tl.interleave(b, d))
-    else:
-        word = every & 3
-        drawn = tl.where(word == 0, a, tl.where(word == 1, b, tl.where(word == 2, c, d)))
-    return drawn >= threshold.to(tl.uint32)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -179,9 +105,10 @@ def _place(length, H, BLOCK: tl.constexpr):
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _look(
-    queries, k, v, bias, top, total, mixed, key, sample, row, start, i, threshold, scale, L, S,
-    k_l, v_l, bias_l, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr,
-    NARROW: tl.constexpr, EDGE: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    queries, k, v, bias, kept, top, total, mixed, key, sample, row, start, i, threshold, scale, L,
+    S, k_l, v_l, bias_l, MASK: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr,
+    ALIGNED: tl.constexpr, NARROW: tl.constexpr, EDGE: tl.constexpr, D: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Largest score, sum of exponentials and mixed values after BN more keys."""
     j = start + tl.arange(0, BN)
@@ -192,19 +119,24 @@ def _look(
     weights = tl.exp2(_above(scores, peak, scale, HAS_BIAS))
     shrink = tl.exp2((top - peak) * (_LOG2E if HAS_BIAS else scale * _LOG2E))
     total = total * shrink + tl.sum(weights, 1)
-    kept = _kept(key, sample, row, start, S, threshold, ALIGNED, NARROW, BM, BN)
+    if MASK != NONE:
+        bits = drawn(key, sample, row, start, S, threshold, ALIGNED, NARROW, BN)
+        if MASK == STORED:
+            place, inside = places_of(kept, i, start, L, S, BN)
+            tl.store(place, bits.to(tl.uint8), mask=inside)
+        weights = tl.where(apart(bits, BM, BN), weights, 0.0)
     values = _rows(v, start, S, v_l, BN, D)
-    weights = tl.where(kept, weights, 0.0).to(values.dtype)
+    weights = weights.to(values.dtype)
     return higher, total, tl.dot(weights, values, mixed * shrink[:, None])
 
 
 @_kernel
 def attend(
-    q, k, v, bias, out, spread, scalars, layer, threshold, factor, scale, H, L, S,
+    q, k, v, bias, kept, out, spread, scalars, layer, threshold, factor, scale, H, L, S,
     q_n, q_h, q_l, k_n, k_h, k_l, v_n, v_h, v_l, bias_n, bias_h, bias_l,
     SEED: tl.constexpr, MICRO: tl.constexpr, ROW: tl.constexpr, PURPOSE: tl.constexpr,
-    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr, NARROW: tl.constexpr,
-    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    MASK: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr,
+    NARROW: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """out (N, L, H, D), and of each query its highest score and a sum of exponentials (N, H, 2, L).
 
@@ -214,11 +146,11 @@ def attend(
     n, h, first = _place(L, H, BM)
     i = first + tl.arange(0, BM)
     queries = _rows(q + n * q_n + h * q_h, first, L, q_l, BM, D)
-    key = _key(scalars, layer, SEED, MICRO, PURPOSE)
-    sample = tl.load(scalars + ROW).to(tl.uint64) + n.to(tl.uint64)
+    key, sample = key_of(scalars, layer, n, MASK, SEED, MICRO, ROW, PURPOSE)
     k += n * k_n + h * k_h
     v += n * v_n + h * v_h
     bias += n * bias_n + h * bias_h
+    kept += (n * H + h) * L * ((S + 7) // 8)
     top = tl.full((BM,), float("-inf"), tl.float32)
     total = tl.zeros((BM,), tl.float32)
     mixed = tl.zeros((BM, D), tl.float32)
@@ -226,13 +158,15 @@ def attend(
     edge = (tl.minimum(S, first + 1) if CAUSAL else S) // BN * BN  # from here on some are hidden
     for start in range(0, edge, BN):
         top, total, mixed = _look(
-            queries, k, v, bias, top, total, mixed, key, sample, h * L + i, start, i, threshold,
-            scale, L, S, k_l, v_l, bias_l, HAS_BIAS, CAUSAL, ALIGNED, NARROW, False, D, BM, BN,
+            queries, k, v, bias, kept, top, total, mixed, key, sample, h * L + i, start, i,
+            threshold, scale, L, S, k_l, v_l, bias_l,
+            MASK, HAS_BIAS, CAUSAL, ALIGNED, NARROW, False, D, BM, BN,
         )  # fmt: skip
     for start in range(edge, end, BN):
         top, total, mixed = _look(
-            queries, k, v, bias, top, total, mixed, key, sample, h * L + i, start, i, threshold,
-            scale, L, S, k_l, v_l, bias_l, HAS_BIAS, CAUSAL, ALIGNED, NARROW, True, D, BM, BN,
+            queries, k, v, bias, kept, top, total, mixed, key, sample, h * L + i, start, i,
+            threshold, scale, L, S, k_l, v_l, bias_l,
+            MASK, HAS_BIAS, CAUSAL, ALIGNED, NARROW, True, D, BM, BN,
         )  # fmt: skip
     whole = tl.where(total == 0.0, 1.0, total)
     _put(out + (n * L * H + h) * D, mixed * (factor / whole)[:, None], first, L, H * D, BM, D)
@@ -252,26 +186,32 @@ def shares(g, out, delta, rows, D: tl.constexpr, BM: tl.constexpr):
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _change(
-    queries, given, keys, values, bias, peak, logs, share, key, sample, row, start, i, threshold,
-    factor, scale, L, S, bias_l, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr,
-    ALIGNED: tl.constexpr, NARROW: tl.constexpr, EDGE: tl.constexpr,
+    queries, given, keys, values, bias, kept, peak, logs, share, key, sample, row, start, i,
+    threshold, factor, scale, L, S, bias_l, MASK: tl.constexpr, HAS_BIAS: tl.constexpr,
+    CAUSAL: tl.constexpr, ALIGNED: tl.constexpr, NARROW: tl.constexpr, EDGE: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Kept weights of a tile, and the scores' gradient over `scale * factor`, (BM, BN) float32."""
     j = start + tl.arange(0, BN)
     scores = _scores(queries, keys, bias, bias_l, i, j, L, S, scale, HAS_BIAS, CAUSAL, EDGE)
     weights = _weights(scores, peak, logs, scale, HAS_BIAS)
-    kept = _kept(key, sample, row, start, S, threshold, ALIGNED, NARROW, BM, BN)
-    change = tl.where(kept, tl.dot(given, tl.trans(values)), 0.0) - (share / factor)[:, None]
-    return tl.where(kept, weights, 0.0), weights * change
+    change = tl.dot(given, tl.trans(values))
+    stay = weights
+    if MASK != NONE:
+        is_kept = kept_of(
+            kept, key, sample, row, i, start, L, S, threshold, MASK, ALIGNED, NARROW, BM, BN
+        )
+        change = tl.where(is_kept, change, 0.0)
+        stay = tl.where(is_kept, weights, 0.0)
+    return stay, weights * (change - (share / factor)[:, None])
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _from_queries(
-    q, g, keys, values, bias, spread, delta, of_keys, of_values, key, sample, start, first, n, h,
-    threshold, factor, scale, H, L, S, q_l, bias_l,
-    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr, NARROW: tl.constexpr,
-    EDGE: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    q, g, keys, values, bias, kept, spread, delta, of_keys, of_values, key, sample, start, first,
+    n, h, threshold, factor, scale, H, L, S, q_l, bias_l,
+    MASK: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr,
+    NARROW: tl.constexpr, EDGE: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Sums of both gradients after BM more queries."""
     i = first + tl.arange(0, BM)
@@ -281,8 +221,9 @@ def _from_queries(
     logs = tl.load(spread + L + i, mask=i < L, other=0.0)
     share = tl.load(delta + (n * L + i) * H + h, mask=i < L, other=0.0)
     weights, change = _change(
-        queries, given, keys, values, bias, peak, logs, share, key, sample, h * L + i, start, i,
-        threshold, factor, scale, L, S, bias_l, HAS_BIAS, CAUSAL, ALIGNED, NARROW, EDGE, BM, BN,
+        queries, given, keys, values, bias, kept, peak, logs, share, key, sample, h * L + i, start,
+        i, threshold, factor, scale, L, S, bias_l, MASK, HAS_BIAS, CAUSAL, ALIGNED, NARROW, EDGE,
+        BM, BN,
     )  # fmt: skip
     of_values = tl.dot(tl.trans(weights.to(given.dtype)), given, of_values)
     return tl.dot(tl.trans(change.to(queries.dtype)), queries, of_keys), of_values
@@ -290,11 +231,12 @@ def _from_queries(
 
 @_kernel
 def gradient_of_keys(
-    q, k, v, bias, g, spread, delta, gk, gv, scalars, layer, threshold, factor, scale, H, L, S,
+    q, k, v, bias, kept, g, spread, delta, gk, gv, scalars, layer, threshold, factor, scale,
+    H, L, S,
     q_n, q_h, q_l, k_n, k_h, k_l, v_n, v_h, v_l, bias_n, bias_h, bias_l,
     SEED: tl.constexpr, MICRO: tl.constexpr, ROW: tl.constexpr, PURPOSE: tl.constexpr,
-    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr, NARROW: tl.constexpr,
-    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    MASK: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr,
+    NARROW: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """gk and gv (N, S, H, D): a program goes through the queries for BN keys of one head.
 
@@ -303,25 +245,25 @@ def gradient_of_keys(
     n, h, start = _place(S, H, BN)
     keys = _rows(k + n * k_n + h * k_h, start, S, k_l, BN, D)
     values = _rows(v + n * v_n + h * v_h, start, S, v_l, BN, D)
-    key = _key(scalars, layer, SEED, MICRO, PURPOSE)
-    sample = tl.load(scalars + ROW).to(tl.uint64) + n.to(tl.uint64)
+    key, sample = key_of(scalars, layer, n, MASK, SEED, MICRO, ROW, PURPOSE)
     q += n * q_n + h * q_h
     g += (n * L * H + h) * D
     bias += n * bias_n + h * bias_h
+    kept += (n * H + h) * L * ((S + 7) // 8)
     of_keys, of_values = tl.zeros((BN, D), tl.float32), tl.zeros((BN, D), tl.float32)
     begin = start // BM * BM if CAUSAL else 0
     edge = tl.minimum(tl.cdiv(start + BN - 1, BM) * BM, L) if CAUSAL else 0  # all seen from here
     for first in range(begin, edge, BM):
         of_keys, of_values = _from_queries(
-            q, g, keys, values, bias, spread, delta, of_keys, of_values, key, sample, start, first,
-            n, h, threshold, factor, scale, H, L, S, q_l, bias_l,
-            HAS_BIAS, CAUSAL, ALIGNED, NARROW, True, D, BM, BN,
+            q, g, keys, values, bias, kept, spread, delta, of_keys, of_values, key, sample, start,
+            first, n, h, threshold, factor, scale, H, L, S, q_l, bias_l,
+            MASK, HAS_BIAS, CAUSAL, ALIGNED, NARROW, True, D, BM, BN,
         )  # fmt: skip
     for first in range(edge, L, BM):
         of_keys, of_values = _from_queries(
-            q, g, keys, values, bias, spread, delta, of_keys, of_values, key, sample, start, first,
-            n, h, threshold, factor, scale, H, L, S, q_l, bias_l,
-            HAS_BIAS, CAUSAL, ALIGNED, NARROW, False, D, BM, BN,
+            q, g, keys, values, bias, kept, spread, delta, of_keys, of_values, key, sample, start,
+            first, n, h, threshold, factor, scale, H, L, S, q_l, bias_l,
+            MASK, HAS_BIAS, CAUSAL, ALIGNED, NARROW, False, D, BM, BN,
         )  # fmt: skip
     _put(gk + (n * S * H + h) * D, of_keys * (scale * factor), start, S, H * D, BN, D)
     _put(gv + (n * S * H + h) * D, of_values * factor, start, S, H * D, BN, D)
@@ -329,27 +271,28 @@ def gradient_of_keys(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _from_keys(
-    queries, given, k, v, bias, peak, logs, share, found, key, sample, row, start, i, threshold,
-    factor, scale, L, S, k_l, v_l, bias_l, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr,
-    ALIGNED: tl.constexpr, NARROW: tl.constexpr, EDGE: tl.constexpr,
+    queries, given, k, v, bias, kept, peak, logs, share, found, key, sample, row, start, i,
+    threshold, factor, scale, L, S, k_l, v_l, bias_l, MASK: tl.constexpr, HAS_BIAS: tl.constexpr,
+    CAUSAL: tl.constexpr, ALIGNED: tl.constexpr, NARROW: tl.constexpr, EDGE: tl.constexpr,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Sum of the queries' gradient after BN more keys."""
     keys, values = _rows(k, start, S, k_l, BN, D), _rows(v, start, S, v_l, BN, D)
     _, change = _change(
-        queries, given, keys, values, bias, peak, logs, share, key, sample, row, start, i,
-        threshold, factor, scale, L, S, bias_l, HAS_BIAS, CAUSAL, ALIGNED, NARROW, EDGE, BM, BN,
+        queries, given, keys, values, bias, kept, peak, logs, share, key, sample, row, start, i,
+        threshold, factor, scale, L, S, bias_l, MASK, HAS_BIAS, CAUSAL, ALIGNED, NARROW, EDGE,
+        BM, BN,
     )  # fmt: skip
     return tl.dot(change.to(keys.dtype), keys, found)
 
 
 @_kernel
 def gradient_of_queries(
-    q, k, v, bias, g, spread, delta, gq, scalars, layer, threshold, factor, scale, H, L, S,
+    q, k, v, bias, kept, g, spread, delta, gq, scalars, layer, threshold, factor, scale, H, L, S,
     q_n, q_h, q_l, k_n, k_h, k_l, v_n, v_h, v_l, bias_n, bias_h, bias_l,
     SEED: tl.constexpr, MICRO: tl.constexpr, ROW: tl.constexpr, PURPOSE: tl.constexpr,
-    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr, NARROW: tl.constexpr,
-    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    MASK: tl.constexpr, HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, ALIGNED: tl.constexpr,
+    NARROW: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """gq (N, L, H, D): a program goes through the keys for BM queries of one head."""
     n, h, first = _place(L, H, BM)
@@ -360,24 +303,24 @@ def gradient_of_queries(
     peak = tl.load(spread + i, mask=i < L, other=0.0)
     logs = tl.load(spread + L + i, mask=i < L, other=0.0)
     share = tl.load(delta + (n * L + i) * H + h, mask=i < L, other=0.0)
-    key = _key(scalars, layer, SEED, MICRO, PURPOSE)
-    sample = tl.load(scalars + ROW).to(tl.uint64) + n.to(tl.uint64)
+    key, sample = key_of(scalars, layer, n, MASK, SEED, MICRO, ROW, PURPOSE)
     k += n * k_n + h * k_h
     v += n * v_n + h * v_h
     bias += n * bias_n + h * bias_h
+    kept += (n * H + h) * L * ((S + 7) // 8)
     found = tl.zeros((BM, D), tl.float32)
     end = tl.minimum(S, first + BM) if CAUSAL else S
     edge = (tl.minimum(S, first + 1) if CAUSAL else S) // BN * BN
     for start in range(0, edge, BN):
         found = _from_keys(
-            queries, given, k, v, bias, peak, logs, share, found, key, sample, h * L + i, start, i,
-            threshold, factor, scale, L, S, k_l, v_l, bias_l,
-            HAS_BIAS, CAUSAL, ALIGNED, NARROW, False, D, BM, BN,
+            queries, given, k, v, bias, kept, peak, logs, share, found, key, sample, h * L + i,
+            start, i, threshold, factor, scale, L, S, k_l, v_l, bias_l,
+            MASK, HAS_BIAS, CAUSAL, ALIGNED, NARROW, False, D, BM, BN,
         )  # fmt: skip
     for start in range(edge, end, BN):
         found = _from_keys(
-            queries, given, k, v, bias, peak, logs, share, found, key, sample, h * L + i, start, i,
-            threshold, factor, scale, L, S, k_l, v_l, bias_l,
-            HAS_BIAS, CAUSAL, ALIGNED, NARROW, True, D, BM, BN,
+            queries, given, k, v, bias, kept, peak, logs, share, found, key, sample, h * L + i,
+            start, i, threshold, factor, scale, L, S, k_l, v_l, bias_l,
+            MASK, HAS_BIAS, CAUSAL, ALIGNED, NARROW, True, D, BM, BN,
         )  # fmt: skip
     _put(gq + (n * L * H + h) * D, found * (scale * factor), first, L, H * D, BM, D)

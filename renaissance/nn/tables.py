@@ -4,17 +4,16 @@ A row of a table is read once for each token that names it, and its gradient is 
 torch.compile adds them with atomics, whose order nobody knows; told to be deterministic, it adds up
 the tokens of a row one after the other, so that a batch of padding waits for one thread block.
 torch's own operation sorts the tokens and sums pieces of a row side by side, in an order that
-depends on the tokens alone. `sorted_inductor` is the inductor with that operation in its graphs.
+depends on the tokens alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, fx
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 _LIBRARY = torch.library.Library("renaissance", "FRAGMENT")
@@ -81,21 +80,3 @@ def lookup(
         padding += weight.shape[0]
     found: Tensor = _Lookup.apply(input, weight, padding, scale_grad_by_freq)
     return found
-
-
-def with_sorted_gradients(graph: fx.GraphModule) -> fx.GraphModule:
-    """The graph, with `lookup` in the place of every `torch.nn.functional.embedding`."""
-    for node in graph.graph.nodes:
-        if node.op == "call_function" and node.target is F.embedding:
-            node.target = lookup
-    graph.recompile()
-    return graph
-
-
-def sorted_inductor(
-    graph: fx.GraphModule, inputs: Sequence[Any], *, options: dict[str, Any] | None = None
-) -> Any:
-    """A backend of torch.compile: its own, with gradients of tables in a fixed order."""
-    from torch._inductor.compile_fx import compile_fx  # seconds to import
-
-    return compile_fx(with_sorted_gradients(graph), list(inputs), config_patches=options)

@@ -20,7 +20,7 @@ from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
 from renaissance.memory.plan import Memory
 from renaissance.nn.fusion import check_counted
-from renaissance.nn.tables import sorted_inductor
+from renaissance.nn.ordered import ordered_inductor
 from renaissance.step.inputs import copied_in_time, queued
 from renaissance.step.passes import Passes, with_own_code
 from renaissance.step.tally import Tally
@@ -92,7 +92,7 @@ class StepExecutor:
         tell_compiler()
         options: dict[str, Any] = {"triton.cudagraphs": False}
         is_fixed = torch.are_deterministic_algorithms_enabled()
-        backend: Any = sorted_inductor if is_fixed else "inductor"
+        backend: Any = ordered_inductor if is_fixed else "inductor"
         self.train_pass, self.test_pass = (
             torch.compile(with_own_code(one), dynamic=False, options=options, backend=backend)
             for one in (self.passes.train, self.passes.test)

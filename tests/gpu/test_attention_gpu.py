@@ -23,7 +23,7 @@ def region(device):
     return made.bytes
 
 
-def reference(q, k, v, bias, is_causal):
+def reference(q, k, v, bias, is_causal, p=P):
     """In float64 on the CPU, with its masks."""
     scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])
     scores = scores if bias is None else scores + bias
@@ -32,21 +32,34 @@ def reference(q, k, v, bias, is_causal):
         scores = scores.masked_fill(ahead, -math.inf)
     is_open = (scores > -math.inf).any(3, keepdim=True)
     weights = torch.where(is_open, scores, 0.0).softmax(3) * is_open
-    return (weights * draws.dropout(torch.ones(scores.shape), region("cpu"), LAYER, P)) @ v
+    kept = draws.dropout(torch.ones(scores.shape), region("cpu"), LAYER, p) if p else 1
+    return (weights * kept) @ v
+
+
+SHAPES = [
+    (192, 192, True, ""),
+    (100, 203, False, ""),
+    (67, 132, False, "padding"),
+    (96, 64, False, "all"),
+]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("width", [16, 64, 128])
-@pytest.mark.parametrize(
-    "length, keys, is_causal, masks",
-    [
-        (192, 192, True, ""),
-        (100, 203, False, ""),
-        (67, 132, False, "padding"),
-        (96, 64, False, "all"),
-    ],
-)
+@pytest.mark.parametrize("length, keys, is_causal, masks", SHAPES)
 def test_output_and_gradients_against_float64(dtype, width, length, keys, is_causal, masks):
+    check(dtype, width, length, keys, is_causal, masks, P)
+
+
+@pytest.mark.parametrize("p", [0, P])
+@pytest.mark.parametrize("length, keys, is_causal, masks", SHAPES[:3])
+def test_without_stored_masks(p, length, keys, is_causal, masks, monkeypatch):
+    """Nothing dropped; masks that would take too much, and are drawn again in backward."""
+    monkeypatch.setattr(fused_attention, "BITS", 0)
+    check(torch.bfloat16, 64, length, keys, is_causal, masks, p)
+
+
+def check(dtype, width, length, keys, is_causal, masks, p):
     rng = torch.Generator().manual_seed(0)
     given = [torch.randn(3, 2, n, width, generator=rng).to(dtype) for n in (length, keys, keys)]
     g = torch.randn(3, 2, length, width, generator=rng).to(dtype)
@@ -57,15 +70,15 @@ def test_output_and_gradients_against_float64(dtype, width, length, keys, is_cau
     elif masks:
         bias = torch.randn(3, 2, length, keys, generator=rng)
     exact = [x.double().requires_grad_() for x in given]
-    expected = reference(*exact, bias, is_causal)
+    expected = reference(*exact, bias, is_causal, p)
     wanted = torch.autograd.grad(expected, exact, g.double())
     twice = []
     for _ in range(2):
         ours = [x.cuda().requires_grad_() for x in given]
         assert fused_attention.takes(*ours, bias)
         out = fused_attention.attention(
-            *ours, None if bias is None else bias.cuda(), scalars=region("cuda"), layer=LAYER, p=P,
-            is_causal=is_causal,
+            *ours, None if bias is None else bias.cuda(), scalars=region("cuda") if p else None,
+            layer=LAYER, p=p, is_causal=is_causal,
         )  # fmt: skip
         twice.append([out.detach(), *torch.autograd.grad(out, ours, g.cuda())])
     assert all(torch.equal(a, b) for a, b in zip(*twice)), "not deterministic"
@@ -78,12 +91,12 @@ def test_output_and_gradients_against_float64(dtype, width, length, keys, is_cau
 class Writer(nn.Module):
     """A transformer whose heads have 16 features, with torch's layers and one of ours."""
 
-    def __init__(self):
+    def __init__(self, dropout=0.1):
         super().__init__()
         self.words = nn.Embedding(11, 32)
-        layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(32, 2, 64, dropout, batch_first=True, norm_first=True)
         self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.attend, self.head = rn.nn.Attention(0.2), nn.Linear(32, 11)
+        self.attend, self.head = rn.nn.Attention(2 * dropout), nn.Linear(32, 11)
 
     def forward(self, x):
         ahead = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
@@ -114,6 +127,29 @@ def test_captured_equals_eager(precision, compile_model):
     assert losses[0][-1] < losses[0][0] and not torch._dynamo.utils.counters["graph_break"]
     if compile_model == "off":
         assert hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_what_drops_nothing_is_ours_too_under_a_seed(seed):
+    """In torch's layers and in ours, where a step that has to repeat is compiled; it repeats."""
+    x = np.random.default_rng(0).integers(1, 11, (64, 24))
+    train = rn.Loader.from_arrays(x, np.roll(x, -1, 1), batch_size=16)
+    hashes = []
+    for _ in range(2):
+        task = rn.Task(Writer(0.0), seed=seed, device="cuda", precision="bf16-mixed")
+        task.loss(rn.CrossEntropyLoss()).optimizer(rn.AdamW(lr=1e-2)).data(train)
+        task.compile(report="none")
+        history = task.fit(epochs=4, verbose=0).history["loss"]
+        assert history[-1] < history[0]
+        hashes.append(task.state_hash())
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities, acc_events=True) as profile:
+            next(iter(task.executor._graphs.values())).replay()
+            torch.cuda.synchronize()
+        names = [event.name for event in profile.events()]
+        task.close()
+        assert names.count("attend") == names.count("gradient_of_keys") == (3 if seed else 0)
+    assert (hashes[0] == hashes[1]) or seed is None
 
 
 def test_the_weights_are_never_in_memory():

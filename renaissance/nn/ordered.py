@@ -1,0 +1,103 @@
+"""A backend of torch.compile for passes that have to repeat: what is slow there in other ways.
+
+Two of torch's functions are deterministic when they are told to, and slow: the gradient of a table
+(`renaissance.nn.tables`), and attention (`renaissance.nn.fused_attention`). A graph that is to be
+compiled gets ours in their place, wherever a network calls them.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from renaissance.nn import fused_attention
+from renaissance.nn.attention import additive
+from renaissance.nn.tables import lookup
+
+
+def attention(  # noqa: PLR0913 - torch's own arguments
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """`torch.nn.functional.scaled_dot_product_attention`, by our kernels where it is trained.
+
+    Args:
+        query: (N, H, L, D), as the others of one floating-point type; see `takes` of
+            `renaissance.nn.fused_attention` for what the kernels take. All else is torch's.
+        key: (N, H, S, D).
+        value: (N, H, S, D).
+        attn_mask: Expands to (N, H, L, S): True, or a number that is added, where a query looks.
+        dropout_p: Left to torch unless it is 0, as all below is unless it is what it is by default.
+        is_causal: Whether query i looks at keys 0 to i alone.
+        scale: Of the scores; 1 / sqrt(D) by default.
+        enable_gqa: Whether there may be fewer heads of keys.
+
+    Returns:
+        (N, H, L, D).
+    """
+    parts, mask = (query, key, value), attn_mask
+    is_usual = dropout_p == 0 and scale is None and not enable_gqa
+    is_usual = is_usual and all(x.dim() == 4 and x.shape[:2] == query.shape[:2] for x in parts)
+    is_usual = is_usual and not (is_causal and mask is not None)
+    if is_usual and query.requires_grad:
+        q, k, v = map(_as_autocast, parts)
+        if fused_attention.takes(q, k, v, mask):
+            if mask is not None:
+                is_hidden = mask.logical_not() if mask.dtype == torch.bool else mask
+                mask = additive(is_hidden, q.dtype)
+            return fused_attention.attention(
+                q, k, v, mask, scalars=None, layer=0, p=0.0, is_causal=is_causal
+            )
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def _as_autocast(x: Tensor) -> Tensor:
+    """What autocast makes of an argument of torch's attention."""
+    kind = x.device.type
+    is_cast = torch.is_autocast_enabled(kind) and x.dtype == torch.float32
+    return x.to(torch.get_autocast_dtype(kind)) if is_cast else x
+
+
+def _with_ours(function: Any) -> Any:
+    """One of torch's own functions, which a graph holds in one piece, that finds our attention."""
+    names = {**vars(F), "scaled_dot_product_attention": attention}
+    names["has_torch_function"] = lambda _: False  # else a tracer would begin with torch's again
+    copy = types.FunctionType(
+        function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+#: torch's function -> ours, which takes the same arguments.
+EXCHANGED: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.embedding: lookup,
+    F.scaled_dot_product_attention: attention,
+    F.multi_head_attention_forward: _with_ours(F.multi_head_attention_forward),
+}
+
+
+def in_order(graph: fx.GraphModule) -> fx.GraphModule:
+    """The graph, with what is exchanged in the place of torch's."""
+    for node in graph.graph.nodes:
+        if node.op == "call_function":
+            node.target = EXCHANGED.get(node.target, node.target)
+    graph.recompile()
+    return graph
+
+
+def ordered_inductor(
+    graph: fx.GraphModule, inputs: Sequence[Any], *, options: dict[str, Any] | None = None
+) -> Any:
+    """The inductor, behind `in_order`: ``torch.compile(f, backend=ordered_inductor)``."""
+    from torch._inductor.compile_fx import compile_fx  # seconds to import
+
+    return compile_fx(in_order(graph), list(inputs), config_patches=options)

@@ -1,0 +1,108 @@
+"""What a compiled pass that has to repeat runs in the place of torch's functions."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from renaissance.nn import fused_attention
+from renaissance.nn.ordered import attention, in_order
+
+ROWS = 7
+IDS = torch.tensor([[0, 3, 3, 6, 0], [6, 6, 1, 0, 3]])
+
+
+class Tied(nn.Module):
+    """A table that is looked up by its layer and by a function, and is the last layer too."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(ROWS, 4, padding_idx=0)
+
+    def forward(self, ids):
+        both = self.words(ids) + F.embedding(ids.flip(1), self.words.weight)
+        return F.linear(both.tanh(), self.words.weight)
+
+
+def looking(is_ordered, seen, has_end=True):
+    """A backend that runs graphs behind the inductor's decompositions, and writes down calls."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+    from torch._inductor.decomposition import select_decomp_table
+
+    def look(graph, inputs):
+        seen.extend(node.target for node in graph.graph.nodes if node.op == "call_function")
+        if has_end:
+            return make_boxed_func(graph)
+        raise RuntimeError("seen")
+
+    def backend(graph, inputs):
+        compiler = aot_autograd(
+            fw_compiler=look, bw_compiler=look, decompositions=select_decomp_table()
+        )
+        return compiler(in_order(graph) if is_ordered else graph, inputs)
+
+    return backend
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+@pytest.mark.timeout(60)
+def test_gradients_of_tables_are_one_call(is_ordered):
+    torch.manual_seed(0)
+    model, seen = Tied(), []
+    model(IDS).square().sum().backward()
+    wanted, model.words.weight.grad = model.words.weight.grad, None
+    compiled = torch.compile(model, backend=looking(is_ordered, seen), dynamic=False)
+    compiled(IDS).square().sum().backward()
+    torch._dynamo.reset()
+    torch.testing.assert_close(model.words.weight.grad, wanted, rtol=1e-5, atol=1e-5)
+    calls = seen.count(torch.ops.renaissance.table_gradient.default)
+    assert calls == (2 if is_ordered else 0)
+
+
+class Looks(nn.Module):
+    """Attention in float32 or 16 bits, as a network writes it."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.inner, self.options = nn.Linear(16, 48), options
+
+    def forward(self, x):
+        q, k, v = self.inner(x).unflatten(2, (3, 1, 16)).transpose(1, 3).unbind(2)
+        return F.scaled_dot_product_attention(q, k, v, **self.options)
+
+
+@pytest.mark.timeout(120)
+def test_attention_is_ours_where_it_is_trained_and_torchs_elsewhere(monkeypatch):
+    monkeypatch.setattr(fused_attention, "is_on_gpu", lambda x: True)
+    ours, x = torch.ops.renaissance.attention.default, torch.zeros(2, 5, 16)
+
+    def calls(model, is_ordered=True, is_trained=True, autocast=True):
+        seen = []
+        backend = looking(is_ordered, seen, has_end=False)
+        torch._dynamo.reset()
+        with torch.set_grad_enabled(is_trained), torch.autocast("cpu", enabled=autocast):
+            with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="seen"):
+                torch.compile(model, backend=backend, fullgraph=True)(x)
+        return seen.count(ours)
+
+    assert calls(Looks()) == 1 and calls(Looks(is_causal=True)) == 1
+    assert calls(Looks(attn_mask=torch.ones(5, 5, dtype=torch.bool))) == 1
+    assert calls(Looks().bfloat16(), autocast=True) == 1
+    layer = nn.TransformerEncoderLayer(16, 1, 32, 0.0, batch_first=True)
+    assert calls(layer) == 1
+    assert calls(Looks(), is_ordered=False) == 0 and calls(Looks(), is_trained=False) == 0
+    assert calls(Looks(), autocast=False) == 0  # float32
+    assert calls(Looks(dropout_p=0.1)) == 0 and calls(Looks(scale=0.5)) == 0
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"is_causal": True}, {"scale": 2.0}, {"attn_mask": torch.eye(5).bool()}],
+    ids=str,
+)
+def test_what_is_left_to_torch_is_torchs(options):
+    q, k, v = torch.randn(3, 2, 4, 5, 16, requires_grad=True).unbind()
+    wanted = F.scaled_dot_product_attention(q, k, v, **options)
+    assert torch.equal(attention(q, k, v, **options), wanted)
