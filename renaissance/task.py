@@ -25,8 +25,8 @@ from renaissance.data.loader import Loader
 from renaissance.describe import compile_report, module_summary
 from renaissance.devices import resolve_device
 from renaissance.fit import evaluation, resume
+from renaissance.fit.call import run_fit
 from renaissance.fit.dryrun import dry_run
-from renaissance.fit.loop import run_fit
 from renaissance.fit.options import KERAS, Position, check_fit_arguments, fit_options
 from renaissance.history import History
 from renaissance.hooks import Callback

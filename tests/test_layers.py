@@ -62,6 +62,7 @@ ORDERED = {
         "build",
     ],
     "fit": [
+        "failures",
         "evaluation",
         "options",
         "identity",
@@ -72,6 +73,7 @@ ORDERED = {
         "nonfinite",
         "dryrun",
         "loop",
+        "call",
     ],
 }
 ROOM_OF = {name: room for row in ROWS for room in row for name in room.split()}

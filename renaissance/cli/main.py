@@ -54,6 +54,8 @@ for command in (*cli_train.COMMANDS, *cli_predict.COMMANDS, *cli_inspect.COMMAND
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code and prints errors as single lines to stderr.
 
+    What is noted on one, where in the data it arose, is a line more.
+
     Args:
         arguments: Those of the process by default.
     """
@@ -76,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
         if TRACEBACK in given:
             traceback.print_exc()
-        return _say(f"error: {error}", ERROR)
+        notes: list[str] = getattr(error, "__notes__", [])
+        return _say("\n".join([f"error: {error}", *notes]), ERROR)
 
 
 def _say(text: str, code: int) -> int:

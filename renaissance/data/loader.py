@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from renaissance.data.options import check_settings
 from renaissance.data.order import EpochOrders, Order
 from renaissance.data.preview import bench, draw_batch, report_of
 from renaissance.data.program import Program, compile_program
+from renaissance.data.resident import Resident
 from renaissance.data.ring import SlotShape, picture_form
 from renaissance.data.stream import BatchStream, Position, StreamPlan
 from renaissance.data.supply import SampleSpec, Supply, supply_of
@@ -28,18 +29,6 @@ from renaissance.data.workers import auto_workers
 from renaissance.random import check_seed
 
 Layout = Literal["nchw", "nhwc"]
-
-
-class Resident(NamedTuple):
-    """A data set that a device can hold and transform itself.
-
-    ``order(seed, epoch, step)`` gives the ids of a batch, int64.
-    """
-
-    x: npt.NDArray[np.uint8]  # (N, H, W, C)
-    y: npt.NDArray[Any] | None
-    program: Program
-    order: Callable[[int, int, int], npt.NDArray[np.int64]]
 
 
 class Loader:
@@ -280,6 +269,10 @@ class Loader:
         plan = replace(self._plan(self.resolve_seed(seed)), workers=0, prefetch=0)
         with self._open(plan) as stream:
             return next(stream.rewind(epoch, step, step + 1)).as_numpy()
+
+    def ids_at(self, epoch: int, step: int, *, seed: int | None = None) -> npt.NDArray[np.int64]:
+        """Which samples batch `step` of an epoch is made of; reads none of them."""
+        return self._ids(self.resolve_seed(seed), epoch, step)
 
     def state(self) -> tuple[int, int]:
         """(epoch, step) of the batch that the stream opened last hands out next."""

@@ -6,9 +6,12 @@ graph that holds the launch goes on to the next batch when ``state`` changes the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from renaissance import kernels
@@ -17,6 +20,18 @@ from renaissance.data.program import Program
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _THREADS = 256
 _PIXELS = 4096  # that a thread block makes: several share a large sample
+
+
+class Resident(NamedTuple):
+    """A data set that a device can hold and transform itself.
+
+    ``order(seed, epoch, step)`` gives the ids of a batch, int64.
+    """
+
+    x: npt.NDArray[np.uint8]  # (N, H, W, C)
+    y: npt.NDArray[Any] | None
+    program: Program
+    order: Callable[[int, int, int], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True)

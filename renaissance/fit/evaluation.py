@@ -18,6 +18,7 @@ from renaissance.data.batch import NO_TARGETS, Batch
 from renaissance.data.foreign import TorchLoader
 from renaissance.data.loader import Loader
 from renaissance.data.rows import in_order
+from renaissance.fit.failures import Located
 from renaissance.hooks import Callback, CallbackList
 from renaissance.progress import Progress, make_progress, resolve_verbose
 
@@ -181,7 +182,11 @@ def evaluate(
     check_whole(loader, "evaluate")
     executor = built.executor
     executor.tally.test.zero_()
-    with weights_of(built, weights), executor.test_batches(loader, seed=seed) as batches:
+    with (
+        weights_of(built, weights),
+        executor.test_batches(loader, seed=seed) as batches,
+        Located(loader, seed, "evaluate") as place,
+    ):
         for batch in batches if watch is None else watch.each(batches):
             if isinstance(batch, Batch) and batch.y is None:
                 raise ValueError(f"evaluate: {NO_TARGETS}")
@@ -190,6 +195,7 @@ def evaluate(
             except RuntimeError as error:
                 refuse_samples(error, built, *loader.sample_spec()[:2])
                 raise
+            place.done += 1
     return executor.tally.means("test")
 
 
@@ -280,7 +286,7 @@ def predict(
     _check_order(loader)
     executor = built.executor
     ids, parts = [], []
-    with weights_of(built, weights):
+    with weights_of(built, weights), Located(loader, seed, "predict") as place:
         batches = executor.fed_batches(loader, seed=seed)
         for batch in batches if watch is None else watch.each(batches):
             try:
@@ -291,6 +297,7 @@ def predict(
             rows, structure = _rows_of(output, len(batch.ids))
             ids.append(np.asarray(batch.ids))
             parts.append(rows)
+            place.done += 1
     return tree_unflatten([_whole(output, ids) for output in zip(*parts)], structure)
 
 

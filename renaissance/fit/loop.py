@@ -11,18 +11,18 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from renaissance.assembly.misfit import check_data, refuse_samples
-from renaissance.busy import EVALUATION, FIT
+from renaissance.assembly.misfit import refuse_samples
+from renaissance.busy import EVALUATION
 from renaissance.data.loader import Loader
-from renaissance.fit import rundir
-from renaissance.fit.evaluation import Watch, evaluate, forget_guests
+from renaissance.fit.evaluation import Watch, evaluate
+from renaissance.fit.failures import note_epoch, note_step
 from renaissance.fit.nonfinite import NonFiniteError, describe_non_finite
-from renaissance.fit.options import FitOptions, Fitted, Horizon, horizon_for
-from renaissance.fit.resume import Checkpoints, resume
-from renaissance.hooks import HOOKS, Callback, CallbackList
+from renaissance.fit.options import FitOptions
+from renaissance.fit.resume import Checkpoints
+from renaissance.hooks import HOOKS, CallbackList
 from renaissance.interrupts import Interrupts
 from renaissance.logs import LazyLogs
 from renaissance.progress import make_progress, values
@@ -174,14 +174,24 @@ class FitLoop:
         self._rates_left -= 1
         try:
             count = self.executor.step(batches, micro_batches)
-        except RuntimeError as error:
-            refuse_samples(error, self.task.require(), *self.train.sample_spec()[:2])
+        except Exception as error:
+            self._blame(error)
             raise
         if self._is_first_step:
             self.task.require().check_home()
         position.step += 1
         position.attempted += 1
         self.progress.step(count)
+
+    def _blame(self, error: Exception) -> None:
+        """Note on an error of a step where it was; ValueError for samples that do not fit."""
+        try:
+            if isinstance(error, RuntimeError):
+                refuse_samples(error, self.task.require(), *self.train.sample_spec()[:2])
+        except ValueError as refusal:
+            note_step(refusal, self.task, self.train, self.options)
+            raise
+        note_step(error, self.task, self.train, self.options)
 
     def _set_rates(self) -> None:
         """Learning rates of the steps to come: within an epoch, nothing measured moves them."""
@@ -275,7 +285,11 @@ class FitLoop:
         watch = Watch("validation", self.callbacks, self.progress)
         with self.task.busy.doing(EVALUATION):
             watch.start(data.steps_per_epoch)
-            means = evaluate(self.task.require(), data, seed=self.task.seed, watch=watch)
+            try:
+                means = evaluate(self.task.require(), data, seed=self.task.seed, watch=watch)
+            except Exception as error:
+                note_epoch(error, self.position)
+                raise
             logs = {f"val_{name}": mean for name, mean in means.items()}
             watch.end(logs)
         return logs
@@ -325,74 +339,3 @@ class FitLoop:
     def _save(self, *, best: bool = False, wait: bool = False) -> None:
         self._last_save, self._kept = time.monotonic(), self._place()
         self.checkpoints.save(best=best, wait=wait)
-
-
-def _is_resumed(
-    task: Task, train: Loader, valid: Loader | None, arguments: Mapping[str, Any]
-) -> bool:
-    """Take a fit's data for the task's, and go on from a checkpoint if asked for.
-
-    A refusal leaves the task with the data that it had.
-    """
-    before, recipe = task.fitted, task.require().recipe
-    task.fitted = Fitted(train, valid, recipe.train, recipe.valid)
-    try:
-        return resume(task, arguments["resume"], arguments["allow"]) is not None
-    except BaseException:
-        task.fitted = before
-        raise
-
-
-def run_fit(
-    task: Task,
-    train: Loader,
-    options: FitOptions,
-    arguments: Mapping[str, Any],
-    callbacks: Sequence[Callback],
-    verbose: int,
-) -> None:
-    """Resume if asked for, settle the schedule's horizon, and train."""
-    built = task.require()
-    for loader in (train, options.validation):
-        check_data(built, loader, "fit")
-    names = ["loss", *built.executor.tally.names[1:], "learning_rate"]
-    if options.validation is not None:
-        names += [f"val_{name}" for name in built.executor.tally.names]
-    params = {"epochs": options.epochs, "steps": options.steps_per_epoch, "metrics": names}
-    ours = [callbacks] if isinstance(callbacks, Callback) else callbacks
-    given = rundir.with_loggers([*task.settings.callbacks, *ours], task)
-    everyone = CallbackList(given, task, params=params)
-    with task.busy.doing(FIT), task.switches(), rundir.alone(task):
-        built.verify()
-        is_resumed = _is_resumed(task, train, options.validation, arguments)
-        built.clear_stop()
-        everyone.load_state_dict(task.callback_states)
-        end = options.last_step(task.position)
-        wanted = Horizon(end, options.steps_per_epoch)
-        task.horizon = horizon_for(wanted, task.horizon, arguments["horizon"], task.rates.schedule)
-        earlier = task.history.params.get("steps", options.steps_per_epoch)
-        if is_resumed and earlier != options.steps_per_epoch:
-            logger.warning(
-                "resume: epochs have %d steps now, they had %s; lost: equality with the unbroken "
-                "run",
-                *(options.steps_per_epoch, earlier),
-            )
-        task.history.params = {"epochs": options.epochs, "steps": options.steps_per_epoch}
-        if task.position.attempted >= end and task.position.step == 0:
-            logger.warning(
-                "fit: nothing is left to do: %d steps are taken, the end is at %d",
-                task.position.attempted,
-                end,
-            )
-        rundir.begin(task)
-        checkpoints = Checkpoints(task, everyone, arguments["keep"])
-        task.running_callbacks, task.running_checkpoints = everyone, checkpoints
-        try:
-            loop = FitLoop(task, train, options, everyone, end, verbose, checkpoints)
-            loop.progress.say(*([f"resumed at {task.position}"] if is_resumed else []))
-            loop.run()
-        finally:
-            task.callback_states = everyone.state_dict()
-            task.running_callbacks = task.running_checkpoints = None
-            forget_guests(task, built, train, options.validation, training=True)
-        rundir.end(task)
