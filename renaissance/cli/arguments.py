@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
-from renaissance.cli.runfolder import RunFolder
+from renaissance.cli.runfolder import CONFIG, FACTS, RunFolder
 from renaissance.config.experiment import Experiment, load_experiment
+from renaissance.config.yamltree import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,9 +55,25 @@ def takes_run(function: F) -> F:
 def read_experiment(file: str, overrides: Sequence[str], imports: Sequence[str]) -> Experiment:
     """The experiment of a command line; ConfigError or a usage error for a wrong one."""
     check_overrides(overrides)
+    check_file(file)
     for path in imports:
         import_file(path)
     return load_experiment(file, overrides)
+
+
+def check_file(file: str) -> None:
+    """ConfigError for what is no file of settings: a folder, a run, a script."""
+    place, text = Path(file), None
+    if place.suffix == ".py":
+        text = f"is a Python script; run it: python {file}"
+    elif (place / CONFIG).is_file():
+        text = f"is the folder of a run; its file is {place / CONFIG}"
+    elif (place / FACTS).is_file():
+        text = f"is {RunFolder(place).script_text(place)}"
+    elif place.is_dir():
+        text = "is a folder; it takes a YAML file, such as `renaissance new NAME` writes"
+    if text is not None:
+        raise ConfigError(f"{file}:1:1: {text}")
 
 
 def check_overrides(overrides: Sequence[str]) -> None:

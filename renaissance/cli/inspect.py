@@ -12,12 +12,13 @@ import torch
 from renaissance.cli.arguments import (
     PASS_OVERRIDES,
     import_file,
+    newest_run,
     read_experiment,
     takes_experiment,
     takes_imports,
 )
 from renaissance.cli.planning import Outlook, batch_text, free_bytes, parse_bytes
-from renaissance.cli.runfolder import CONFIG, RunFolder
+from renaissance.cli.runfolder import RunFolder
 from renaissance.cli.templates import digits
 from renaissance.config.experiment import differences
 from renaissance.config.schema import json_schema
@@ -109,6 +110,8 @@ def schema(imports: Sequence[str]) -> None:
 def compare(runs: Sequence[str], picture: str, no_picture: bool) -> None:
     """Several runs, or all runs of a folder of them, in one table and one picture.
 
+    Runs of scripts, Task(..., run_dir="runs/try-3"), are taken too.
+
     \b
     Examples:
       renaissance compare runs/digits
@@ -116,7 +119,7 @@ def compare(runs: Sequence[str], picture: str, no_picture: bool) -> None:
     """
     folders: list[RunFolder] = []
     for name in runs:
-        folders += RunFolder.all_in(Path(name)) or [RunFolder.of(name)]
+        folders += RunFolder.logged(name)
     has_several_parents = len({folder.path.resolve().parent for folder in folders}) > 1
     found: dict[str, list[dict[str, float]]] = {}
     for folder in folders:
@@ -187,7 +190,7 @@ def diff(file: str, overrides: Sequence[str], imports: Sequence[str], other: str
 
 def config_of(other: str) -> str:
     """The file itself, or that of a run."""
-    return str(Path(other) / CONFIG) if Path(other).is_dir() else other
+    return str(RunFolder.of(newest_run(other)).config) if Path(other).is_dir() else other
 
 
 @click.command(short_help="Write a small complete experiment to start from.")

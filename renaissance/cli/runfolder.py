@@ -83,18 +83,62 @@ class RunFolder:
         """The run that a path belongs to: itself, a checkpoint, a pointer, or any file in it.
 
         Raises:
-            CheckpointError: There is no run folder at or above the path.
+            CheckpointError: There is no run folder at or above the path, or it is a script's.
         """
         start = Path(path)
-        for place in (start, *start.absolute().parents):
-            if (place / CONFIG).is_file():
-                return cls(place)
-        inside = sorted(p.name for p in start.iterdir()) if start.is_dir() else []
-        named = [str(start / name) for name in inside if cls.all_in(start / name)]
-        hint = f". There are runs in {', '.join(named)}" if named else ""
+        if (found := cls._around(start)) is not None:
+            if not found.config.is_file():
+                raise CheckpointError(f"{start} is {found.script_text(start)}")
+            return found
+        hint = ""
+        if inside := cls.begun_in(start):
+            hint = f". There are runs of scripts in {', '.join(str(run.path) for run in inside)}"
+        if named := [str(run.path.parent) for run in cls._below(start)]:
+            hint = f". There are runs in {', '.join(dict.fromkeys(named))}"
         raise CheckpointError(
             f"{start} is no run folder and lies in none: a run folder has a {CONFIG}, and "
             f"`renaissance train` makes one; a run of a script is read by task.load(...){hint}"
+        )
+
+    @classmethod
+    def logged(cls, path: str | os.PathLike[str]) -> list[RunFolder]:
+        """The runs whose metrics a path stands for, of scripts too: one, or all in a folder.
+
+        Raises:
+            CheckpointError: There are none.
+        """
+        start = Path(path)
+        if not (found := cls.begun_in(start)) and (own := cls._around(start)) is not None:
+            found = [own]
+        return found or [cls.of(start)]
+
+    @classmethod
+    def begun_in(cls, parent: Path) -> list[RunFolder]:
+        """The runs in a folder that have begun, whatever their names, sorted by these."""
+        places = sorted(parent.iterdir()) if parent.is_dir() else []
+        return [cls(place) for place in places if _is_run(place)]
+
+    @classmethod
+    def _below(cls, parent: Path) -> list[RunFolder]:
+        """The runs of the folders in a folder, ``runs``."""
+        places = sorted(parent.iterdir()) if parent.is_dir() else []
+        return [run for place in places for run in cls.all_in(place)]
+
+    @classmethod
+    def _around(cls, start: Path) -> RunFolder | None:
+        """The run at or above a path, a script's too."""
+        return next(map(cls, filter(_is_run, (start, *start.absolute().parents))), None)
+
+    def script_text(self, path: Path) -> str:
+        """What a path in a run without a configuration is of, and how to use it."""
+        command = self.facts().get("command") or [""]
+        script = Path(str(command[0])).name
+        named = f" ({script})" if script.endswith(".py") and "ipykernel" not in script else ""
+        return (
+            f"of a script's run{named}, which has no {CONFIG} to say what its network and data "
+            "are. Use it from Python, with a task that is built as there: task.compile(); "
+            f"task.load({str(path)!r}); task.evaluate(valid); task.predict(x). "
+            "`renaissance compare` takes such runs, too"
         )
 
     def experiment(self, registry: Registry = REGISTRY) -> Experiment:
@@ -235,6 +279,11 @@ def facts_of(experiment: Experiment, task: Task, source: Path) -> dict[str, Any]
         return facts
     classes = None if train.classes is None else list(train.classes)
     return facts | {"classes": classes, "sample_shape": list(train.sample_spec().shape)}
+
+
+def _is_run(place: Path) -> bool:
+    """Whether a run has begun in a folder."""
+    return (place / CONFIG).is_file() or (place / FACTS).is_file()
 
 
 def _run_names(parent: Path, config_hash: str) -> list[str]:
