@@ -47,14 +47,21 @@ class Launches:
         return lambda *_, **__: None
 
 
+def exchange(monkeypatch):
+    """Name -> `Launches` in the place of every kernel."""
+    from renaissance.nn import fused_attention_kernels, fused_masks
+
+    kernels = {"draw": Launches()}
+    monkeypatch.setattr(fused_masks, "draw", kernels["draw"])
+    for name in ("attend", "shares", "gradient_of_keys", "gradient_of_queries"):
+        kernels[name] = Launches()
+        monkeypatch.setattr(fused_attention_kernels, name, kernels[name])
+    return kernels
+
+
 def test_more_heads_than_a_grid_has_rows(monkeypatch):
     """Blocks of a grid are at most 65,535 but in its first dimension."""
-    from renaissance.nn import fused_attention_kernels
-
-    names = ("attend", "shares", "gradient_of_keys", "gradient_of_queries")
-    kernels = {name: Launches() for name in names}
-    for name, kernel in kernels.items():
-        monkeypatch.setattr(fused_attention_kernels, name, kernel)
+    kernels = exchange(monkeypatch)
     q, k = (torch.zeros(17500, 4, n, 16, dtype=torch.float16) for n in (65, 1))
     options = {"scalars": torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8), "layer": 1}
     out = fused_attention.attention(
@@ -64,6 +71,7 @@ def test_more_heads_than_a_grid_has_rows(monkeypatch):
     grids = {name: kernel.grids for name, kernel in kernels.items()}
     rows = 17500 * 4 * 65
     assert grids == {
+        "draw": [(2 * 70000,)],
         "attend": [(2 * 70000,)],
         "shares": [(-(-rows // 64),)],
         "gradient_of_keys": [(70000,)],
@@ -73,10 +81,7 @@ def test_more_heads_than_a_grid_has_rows(monkeypatch):
 
 def test_a_gradient_of_the_gradient_is_refused(monkeypatch):
     """It came as zeros, with a warning."""
-    from renaissance.nn import fused_attention_kernels
-
-    for name in ("attend", "shares", "gradient_of_keys", "gradient_of_queries"):
-        monkeypatch.setattr(fused_attention_kernels, name, Launches())
+    exchange(monkeypatch)
     q = torch.zeros(1, 1, 4, 16, dtype=torch.float16, requires_grad=True)
     scalars = torch.zeros(_native.SCALARS_BYTES, dtype=torch.uint8)
     out = fused_attention.attention(q, q, q, None, scalars=scalars, layer=1, p=0.5, is_causal=False)

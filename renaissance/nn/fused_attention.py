@@ -49,6 +49,7 @@ class Tiles:
 FORWARD = (Tiles(64, 64, 4, 3), Tiles(128, 64, 8))
 OF_KEYS = (Tiles(64, 64, 4, 3), Tiles(128, 64, 8))
 OF_QUERIES = (Tiles(64, 64, 4, 3), Tiles(128, 32, 8))
+DRAWN = Tiles(64, 128)
 
 
 class _Launch:
@@ -65,7 +66,7 @@ class _Launch:
             bias = bias.expand(*bias.shape[:-1], self.keys)
             bias = bias if bias.stride(-1) == 1 else bias.contiguous()
             bias = bias.expand(*q.shape[:3], self.keys)
-        self.inputs = (q, k, v, q if bias is None else bias, kept)
+        self.kept, self.inputs = kept, (q, k, v, q if bias is None else bias, kept)
         fields = _native.scalars_layout()
         drawn_from = kept if scalars is None else scalars.view(torch.int64)
         self.draw = (drawn_from, layer, threshold_of(p), 1.0 / (1.0 - p), scale)
@@ -73,11 +74,25 @@ class _Launch:
         self.strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3])
         self.strides += (0, 0, 0) if bias is None else bias.stride()[:3]
         places = {name: fields[field][0] // 8 for name, field in _FIELDS.items()}
-        self.constants: dict[str, Any] = {
-            **places, "PURPOSE": DROPOUT, "MASK": _mask_of(p, kept), "HAS_BIAS": bias is not None,
-            "CAUSAL": is_causal, "ALIGNED": self.keys % 4 == 0, "D": self.width,
+        self.of_masks: dict[str, Any] = {
+            **places, "PURPOSE": DROPOUT, "CAUSAL": is_causal, "ALIGNED": self.keys % 4 == 0,
             "NARROW": self.heads * self.length * self.keys < 2**34,
         }  # fmt: skip
+        self.constants: dict[str, Any] = {
+            **self.of_masks, "MASK": _mask_of(p, kept), "HAS_BIAS": bias is not None,
+            "D": self.width,
+        }  # fmt: skip
+
+    def draw_masks(self) -> None:
+        """Fill the bits that are to be stored, if they are."""
+        from renaissance.nn.fused_masks import draw
+
+        if self.kept.numel():
+            blocks = -(-self.length // DRAWN.queries) * -(-self.keys // DRAWN.keys)
+            draw[(blocks * self.n * self.heads,)](
+                self.kept, *self.draw[:3], *self.sizes, **self.of_masks,
+                BM=DRAWN.queries, BN=DRAWN.keys, num_warps=DRAWN.warps,
+            )  # fmt: skip
 
     def over_queries(self, kernel: Any, tiles: tuple[Tiles, Tiles], *between: Tensor) -> None:
         """Launch with a program for every tile of queries of every head."""
@@ -108,6 +123,7 @@ def _attention(
 
     out, spread, kept = _empty(q, k, bias, scalars, layer, p)
     launch = _Launch(kept, q, k, v, bias, scalars, layer, p, is_causal, scale)
+    launch.draw_masks()
     launch.over_queries(attend, FORWARD, out, spread)
     return out, spread, kept
 

@@ -13,22 +13,13 @@ References:
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import triton
 import triton.language as tl
 
-from renaissance.nn.ahead import Kernel
-from renaissance.nn.fused_masks import NONE, STORED, apart, drawn, kept_of, key_of, places_of
+from renaissance.nn.fused_masks import NONE, kept_of, key_of, launched
 
 _LOG2E = tl.constexpr(math.log2(math.e))
-_SIZES = ["H", "L", "S", "bias_n", "bias_h", "bias_l", "layer", "threshold", "rows"]
-
-
-def _kernel(function: Any) -> Kernel:
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    sizes = [name for name in _SIZES if name in names]
-    return Kernel(triton.jit(function, do_not_specialize=sizes), sizes)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -120,17 +111,16 @@ def _look(
     shrink = tl.exp2((top - peak) * (_LOG2E if HAS_BIAS else scale * _LOG2E))
     total = total * shrink + tl.sum(weights, 1)
     if MASK != NONE:
-        bits = drawn(key, sample, row, start, S, threshold, ALIGNED, NARROW, BN)
-        if MASK == STORED:
-            place, inside = places_of(kept, i, start, L, S, BN)
-            tl.store(place, bits.to(tl.uint8), mask=inside)
-        weights = tl.where(apart(bits, BM, BN), weights, 0.0)
+        is_kept = kept_of(
+            kept, key, sample, row, i, start, L, S, threshold, MASK, ALIGNED, NARROW, BM, BN
+        )
+        weights = tl.where(is_kept, weights, 0.0)
     values = _rows(v, start, S, v_l, BN, D)
     weights = weights.to(values.dtype)
     return higher, total, tl.dot(weights, values, mixed * shrink[:, None])
 
 
-@_kernel
+@launched
 def attend(
     q, k, v, bias, kept, out, spread, scalars, layer, threshold, factor, scale, H, L, S,
     q_n, q_h, q_l, k_n, k_h, k_l, v_n, v_h, v_l, bias_n, bias_h, bias_l,
@@ -175,7 +165,7 @@ def attend(
     tl.store(spread + L + i, tl.log2(whole), mask=i < L)
 
 
-@_kernel
+@launched
 def shares(g, out, delta, rows, D: tl.constexpr, BM: tl.constexpr):
     """Sum of g times out over the features of each row: float32 (rows)."""
     first = tl.program_id(0) * BM
@@ -229,7 +219,7 @@ def _from_queries(
     return tl.dot(tl.trans(change.to(queries.dtype)), queries, of_keys), of_values
 
 
-@_kernel
+@launched
 def gradient_of_keys(
     q, k, v, bias, kept, g, spread, delta, gk, gv, scalars, layer, threshold, factor, scale,
     H, L, S,
@@ -286,7 +276,7 @@ def _from_keys(
     return tl.dot(change.to(keys.dtype), keys, found)
 
 
-@_kernel
+@launched
 def gradient_of_queries(
     q, k, v, bias, kept, g, spread, delta, gq, scalars, layer, threshold, factor, scale, H, L, S,
     q_n, q_h, q_l, k_n, k_h, k_l, v_n, v_h, v_l, bias_n, bias_h, bias_l,

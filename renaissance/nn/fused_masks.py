@@ -8,11 +8,23 @@ would take.
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
 
-#: What becomes of masks: there are none; drawn wherever wanted; drawn forward, and stored.
+from renaissance.nn.ahead import Kernel
+
+#: Where masks come from: there are none; drawn wherever one is wanted; stored by `draw`.
 NONE, DRAWN, STORED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+_SIZES = ["H", "L", "S", "bias_n", "bias_h", "bias_l", "layer", "threshold", "rows"]
+
+
+def launched(function: Any) -> Kernel:
+    """A kernel whose sizes do not lead to kernels of their own."""
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    sizes = [name for name in _SIZES if name in names]
+    return Kernel(triton.jit(function, do_not_specialize=sizes), sizes)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -82,7 +94,7 @@ def _four(quads, sample, key, threshold, NARROW: tl.constexpr):
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def drawn(
+def _drawn(
     key, sample, row, j, S, threshold, ALIGNED: tl.constexpr, NARROW: tl.constexpr,
     BN: tl.constexpr,
 ):  # fmt: skip
@@ -106,14 +118,14 @@ def drawn(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def apart(bits, BM: tl.constexpr, BN: tl.constexpr):
+def _apart(bits, BM: tl.constexpr, BN: tl.constexpr):
     """The bits (BM, BN / 8) each by itself, (BM, BN)."""
     every = (bits[:, :, None] >> tl.arange(0, 8).to(tl.uint32)[None, None, :]) & 1
     return every.reshape(BM, BN) != 0
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def places_of(kept, i, start, L, S, BN: tl.constexpr):
+def _bytes(kept, i, start, L, S, BN: tl.constexpr):
     """Where the bits of a tile are, (BM, BN / 8), and which of them."""
     width = (S + 7) // 8
     at = start // 8 + tl.arange(0, BN // 8)
@@ -126,10 +138,34 @@ def kept_of(
     kept, key, sample, row, i, j, L, S, threshold, MASK: tl.constexpr, ALIGNED: tl.constexpr,
     NARROW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Which weights of a tile stay, (BM, BN): drawn, or as `attend` has left them."""
+    """Which weights of a tile stay, (BM, BN): drawn, or as `draw` has left them."""
     if MASK == STORED:
-        place, inside = places_of(kept, i, j, L, S, BN)
+        place, inside = _bytes(kept, i, j, L, S, BN)
         bits = tl.load(place, mask=inside, other=0).to(tl.uint32)
     else:
-        bits = drawn(key, sample, row, j, S, threshold, ALIGNED, NARROW, BN)
-    return apart(bits, BM, BN)
+        bits = _drawn(key, sample, row, j, S, threshold, ALIGNED, NARROW, BN)
+    return _apart(bits, BM, BN)
+
+
+@launched
+def draw(
+    kept, scalars, layer, threshold, H, L, S,
+    SEED: tl.constexpr, MICRO: tl.constexpr, ROW: tl.constexpr, PURPOSE: tl.constexpr,
+    CAUSAL: tl.constexpr, ALIGNED: tl.constexpr, NARROW: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """kept (N, H, L, S / 8): a program makes the bits of BM queries and BN keys of one head.
+
+    Where a query looks at no key of a tile, its bits stay any.
+    """
+    tiles, blocks = tl.cdiv(S, BN), tl.cdiv(L, BM)
+    start = tl.program_id(0) % tiles * BN
+    block = tl.program_id(0) // tiles
+    head, first = (block // blocks).to(tl.int64), block % blocks * BM
+    i = first + tl.arange(0, BM)
+    if not CAUSAL or start < first + BM:
+        key, sample = key_of(scalars, layer, head // H, STORED, SEED, MICRO, ROW, PURPOSE)
+        row = (head % H) * L + i
+        bits = _drawn(key, sample, row, start, S, threshold, ALIGNED, NARROW, BN)
+        place, inside = _bytes(kept + head * L * ((S + 7) // 8), i, start, L, S, BN)
+        tl.store(place, bits.to(tl.uint8), mask=inside)
