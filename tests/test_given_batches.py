@@ -111,8 +111,29 @@ def test_arrays_and_averages_too():
     assert task.evaluate((rows, labels), "raw") != task.evaluate((rows, labels))
 
 
-def without(name):
-    return {key: rows for key, rows in INPUTS.items() if key != name}
+class Sum(nn.Module):
+    """Takes two inputs in a tuple or a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.left(x[0]) + self.right(x[1])
+
+
+def test_several_inputs_in_a_tuple():
+    a, b = draws.normal(size=(2, N, 3)).astype(np.float32)
+    samples = [((a[k], b[k]), LABELS[k]) for k in range(N)]
+    task = rn.Task(Sum(), device="cpu", seed=3).loss(rn.CrossEntropyLoss())
+    task.optimizer(rn.SGD(lr=0.1)).data(DataLoader(samples, batch_size=50)).compile(report="none")
+    expected = task.predict(DataLoader(samples, batch_size=50))
+    for batch in (((a, b), LABELS), [[a, b], LABELS], ((a, b),), rn.Batch((a, b), None, [])):
+        np.testing.assert_allclose(task.predict(batch), expected, rtol=1e-5, atol=1e-6)
+    loss = task.evaluate(DataLoader(samples, batch_size=50))["loss"]
+    assert task.evaluate(((a, b), LABELS))["loss"] == pytest.approx(loss)
+    with pytest.raises(ValueError, match="each of its outputs needs a row"):
+        task.predict((a, b))  # b is the target then
 
 
 @pytest.mark.parametrize(
@@ -130,7 +151,8 @@ def without(name):
         ("evaluate", (IDS, MASK, LABELS), TypeError, "has 3 parts, and which are inputs is not"),
         ("predict", IDS.tolist(), TypeError, "received list; .*from_arrays"),
         ("predict", [], TypeError, "received list"),
-        ("evaluate", IDS, TypeError, "received ndarray; .*from_arrays"),
+        ("evaluate", IDS, TypeError, r"received ndarray, .* no targets; write task.evaluate\(\(x"),
+        ("evaluate", torch.from_numpy(IDS), TypeError, "received Tensor, which .*from_arrays"),
         ("evaluate", (IDS.tolist(), LABELS.tolist()), TypeError, "received tuple; .*from_arrays"),
     ],
 )

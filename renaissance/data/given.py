@@ -38,6 +38,12 @@ def as_looked_at(data: Any, what: str) -> Loader:
                 "task.predict(rn.Loader.from_arrays(x, batch_size=256, transforms=[...]))"
             )
         return Loader.from_arrays(data, batch_size=min(ROWS, max(1, len(data))))
+    if isinstance(data, (np.ndarray, torch.Tensor)):
+        raise TypeError(
+            f"evaluate: received {type(data).__name__}, which has no targets; write "
+            "task.evaluate((x, y)), or for pictures with transforms "
+            "task.evaluate(rn.Loader.from_arrays(x, y, batch_size=256, transforms=[...]))"
+        )
     return _of_batch(data, what) if _is_batch(data) else as_loader(data)
 
 

@@ -208,8 +208,8 @@ KERAS: Mapping[str, Mapping[str, str]] = {
         "metrics": 'they are told before: task.metrics("top5"), then task.compile()',
     },
     "look": {
-        "x": "the data is the first argument, rn.Loader.from_arrays(x, y, batch_size=...)",
-        "y": "targets belong to the data: rn.Loader.from_arrays(x, y, batch_size=...)",
+        "x": "the data is the first argument: task.evaluate((x, y)), task.predict(x)",
+        "y": "targets belong to the data: task.evaluate((x, y))",
         "batch_size": "it belongs to the data: rn.Loader.from_arrays(x, batch_size=...)",
     },
     "fit": {
