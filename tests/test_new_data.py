@@ -64,6 +64,22 @@ def test_a_compile_with_other_data_keeps_weights_and_not_moments():
     assert task.epoch == 2 and task.attempted_steps == 8
 
 
+def test_a_checkpoint_carries_moments_over_a_compile(tmp_path, caplog):
+    task = linear().compile(report="none")
+    expected = by_hand(task, [(0, 32, 8), (32, 64, 8)])
+    task.fit(epochs=1, verbose=0)
+    place, before = task.save(tmp_path / "before"), task.state_hash()
+    task.data(rows(32, 64), rows(0, 16)).compile(report="none")
+    assert task.state_hash() != before
+    with pytest.raises(ValueError, match=r"another data.*allow=\['data'"):
+        task.load(place)
+    assert task.load(place, allow=["data", "validation"]).state_hash() == before
+    assert "resume: another data" in caplog.text
+    task.fit(epochs=2, verbose=0)
+    torch.testing.assert_close(task.state_dict()["weight"], expected, rtol=1e-5, atol=1e-6)
+    assert (task.epoch, task.global_step) == (2, 8)
+
+
 def test_folds_after_a_reset_have_the_bits_of_new_tasks():
     folds = [(0, 40), (24, 64)]
     task = compiled(train=rows(0, 64))
