@@ -161,6 +161,15 @@ def test_refusals_say_what_came_and_what_to_write(task, call, batch, error, text
         getattr(task, call)(batch)
 
 
+def test_fit_does_not_take_a_batch_and_says_what_makes_data_of_it(task, scores):
+    with pytest.raises(TypeError, match="received dict; .* each sample a dict: ") as error:
+        task.fit(WITH, epochs=2)
+    assert str(error.value).endswith("torch.utils.data.StackDataset(**data)")
+    samples = torch.utils.data.StackDataset(**WITH)
+    found = task.predict(DataLoader(samples, batch_size=50))
+    np.testing.assert_allclose(found, scores.numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_what_cannot_be_read_is_said_to_be_a_batch(task):
     with pytest.raises(TypeError, match="^predict takes one batch as a DataLoader gives it, and"):
         task.predict({**INPUTS, "more": None})

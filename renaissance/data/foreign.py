@@ -388,7 +388,8 @@ def _remedy(data: Any) -> str:
     if isinstance(data, Mapping):
         return (
             "rn.Loader.from_arrays(x, y, batch_size=...), or for several inputs "
-            "DataLoader(samples, batch_size=...), each sample a dict"
+            "DataLoader(samples, batch_size=...), each sample a dict: of whole arrays samples are "
+            "torch.utils.data.StackDataset(**data)"
         )
     is_array = hasattr(data, "shape") or isinstance(data, (tuple, dict))  # (x, y)
     is_array |= isinstance(data, list) and bool(data) and isinstance(data[0], list)  # rows
