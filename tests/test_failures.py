@@ -132,6 +132,64 @@ class TestFit:
         error, notes = failing(lambda: task.fit(epochs=1, verbose=0, callbacks=[Stops()]))
         assert str(error) == "mine" and notes == []
 
+    def test_an_exception_that_is_kept_and_raised_again_has_each_note_once(self):
+        kept = IndexError("kept")
+
+        class Keeps(Words):
+            def forward(self, x):
+                if (x == 99).any():
+                    raise kept
+                return super().forward(x)
+
+        task = rn.Task(Keeps(), device="cpu", seed=1).loss(rn.CrossEntropyLoss())
+        task.optimizer(rn.AdamW(lr=1e-2)).data(rows(X)).compile(report="none")
+        _, (first,) = failing(lambda: task.fit(rows(), epochs=1, verbose=0))
+        _, (again,) = failing(lambda: task.fit(rows(), epochs=1, verbose=0))
+        assert again == first and "step 7 of 10" in first
+        _, (_, other) = failing(lambda: task.evaluate(rows(batch_size=16)))
+        assert other.endswith("in evaluate, batch 4 of 5, of samples 48 to 63")
+
+    def test_what_the_data_raises_when_it_is_asked_what_it_is_has_the_note_too(self):
+        class Broken(torch.utils.data.Dataset):
+            def __len__(self):
+                return N
+
+            def __getitem__(self, k):
+                raise RuntimeError("no such disk")
+
+        task = task_on(rows(X))
+        error, (note,) = failing(
+            lambda: task.fit(DataLoader(Broken(), batch_size=8), epochs=1, verbose=0), RuntimeError
+        )
+        assert str(error) == "no such disk" and "in epoch 1, step 1 of 10 " in note
+
+
+class Raises(rn.Callback):
+    """Fails in one hook, at one batch."""
+
+    def __init__(self, hook, at):
+        def fail(batch, logs):
+            if batch == at:
+                raise IndexError("mine")
+
+        setattr(self, hook, fail)
+
+
+@pytest.mark.parametrize("at", [0, 2, 4])
+@pytest.mark.parametrize("end", ["begin", "end"])
+class TestHooks:
+    def test_in_a_validation_they_are_of_no_batch(self, end, at):
+        task = task_on(rows(X), rows(X, batch_size=16))
+        hooks = [Raises(f"on_test_batch_{end}", at)]
+        _, (note,) = failing(lambda: task.fit(epochs=1, verbose=0, callbacks=hooks))
+        assert note == "renaissance: in the validation of epoch 1, after 10 steps of fit"
+
+    @pytest.mark.parametrize(("call", "kind"), [("evaluate", "test"), ("predict", "predict")])
+    def test_by_themselves_too(self, call, kind, end, at):
+        task, hooks = task_on(rows(X)), [Raises(f"on_{kind}_batch_{end}", at)]
+        _, notes = failing(lambda: getattr(task, call)(rows(X, batch_size=16), callbacks=hooks))
+        assert notes == []
+
 
 class TestLooking:
     @pytest.mark.parametrize("call", ["evaluate", "predict"])

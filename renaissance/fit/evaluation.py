@@ -146,6 +146,16 @@ def check_whole(loader: Loader, what: str) -> None:
         )
 
 
+@contextmanager
+def _fitting(built: Built, loader: Loader) -> Iterator[None]:
+    """ValueError for samples that the model does not take, around its look at a batch."""
+    try:
+        yield
+    except RuntimeError as error:
+        refuse_samples(error, built, *loader.sample_spec()[:2])
+        raise
+
+
 def forget_guests(
     task: Task, built: Built, *loaders: Loader | None, training: bool = False
 ) -> None:
@@ -180,22 +190,18 @@ def evaluate(
         ValueError: The loader leaves samples out, has no targets, or the model does not take them.
     """
     check_whole(loader, "evaluate")
-    executor = built.executor
+    executor, place = built.executor, Located(loader, seed, "evaluate")
     executor.tally.test.zero_()
     with (
         weights_of(built, weights),
         executor.test_batches(loader, seed=seed) as batches,
-        Located(loader, seed, "evaluate") as place,
     ):
-        for batch in batches if watch is None else watch.each(batches):
-            if isinstance(batch, Batch) and batch.y is None:
-                raise ValueError(f"evaluate: {NO_TARGETS}")
-            try:
+        read = place.read(batches)
+        for batch in read if watch is None else watch.each(read):
+            with place, _fitting(built, loader):
+                if isinstance(batch, Batch) and batch.y is None:
+                    raise ValueError(f"evaluate: {NO_TARGETS}")
                 executor.test_step(batch)
-            except RuntimeError as error:
-                refuse_samples(error, built, *loader.sample_spec()[:2])
-                raise
-            place.done += 1
     return executor.tally.means("test")
 
 
@@ -284,20 +290,17 @@ def predict(
     """
     check_whole(loader, "predict")
     _check_order(loader)
-    executor = built.executor
+    executor, place = built.executor, Located(loader, seed, "predict")
     ids, parts = [], []
-    with weights_of(built, weights), Located(loader, seed, "predict") as place:
-        batches = executor.fed_batches(loader, seed=seed)
-        for batch in batches if watch is None else watch.each(batches):
-            try:
-                output = executor.predict_step(batch)
-            except RuntimeError as error:
-                refuse_samples(error, built, *loader.sample_spec()[:2])
-                raise
-            rows, structure = _rows_of(output, len(batch.ids))
+    with weights_of(built, weights):
+        read = place.read(executor.fed_batches(loader, seed=seed))
+        for batch in read if watch is None else watch.each(read):
+            with place:
+                with _fitting(built, loader):
+                    output = executor.predict_step(batch)
+                rows, structure = _rows_of(output, len(batch.ids))
             ids.append(np.asarray(batch.ids))
             parts.append(rows)
-            place.done += 1
     return tree_unflatten([_whole(output, ids) for output in zip(*parts)], structure)
 
 

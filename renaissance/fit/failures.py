@@ -7,12 +7,14 @@ A model's own error, an index out of range say, does not tell which batch it met
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from renaissance.data.batch import Batch
 from renaissance.data.loader import Loader
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ def note_epoch(error: Exception, position: Position) -> None:
 
 
 class Located:
-    """Around the batches of an evaluation or prediction: what fails there has a note of which one.
+    """What fails in a batch of an evaluation or prediction has a note of which one: `read` them
+    through this, and be inside of it while working on one. A hook's own errors are of no batch.
 
     Of a single batch there is nothing to say.
 
@@ -64,14 +67,21 @@ class Located:
         loader: The data.
         seed: Of its transforms and order.
         what: "evaluate" or "predict".
-
-    Attributes:
-        done: Batches that are through; who has the loop counts.
     """
 
     def __init__(self, loader: Loader, seed: int, what: str) -> None:
         self._loader, self._seed, self._what = loader, seed, what
-        self.done = 0
+        self._done = 0
+
+    def read(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The batches; what the data raises in making one is of that one."""
+        try:
+            for batch in batches:
+                yield batch
+                self._done += 1
+        except Exception as error:
+            self._locate(error)
+            raise
 
     def __enter__(self) -> Located:
         return self
@@ -82,10 +92,14 @@ class Located:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        steps = self._loader.steps_per_epoch
-        if isinstance(error, Exception) and self.done < steps > 1:
-            samples = samples_text(self._loader, self._seed, 0, range(self.done, self.done + 1))
-            _note(error, f"in {self._what}, batch {self.done + 1} of {steps}{samples}")
+        if isinstance(error, Exception):
+            self._locate(error)
+
+    def _locate(self, error: Exception) -> None:
+        steps, done = self._loader.steps_per_epoch, self._done
+        if done < steps > 1:
+            samples = samples_text(self._loader, self._seed, 0, range(done, done + 1))
+            _note(error, f"in {self._what}, batch {done + 1} of {steps}{samples}")
 
 
 def samples_text(loader: Any, seed: int, epoch: int, batches: range) -> str:
@@ -105,5 +119,7 @@ def _listed(ids: npt.NDArray[np.int64]) -> str:
 
 
 def _note(error: Exception, text: str) -> None:
-    if sys.version_info >= (3, 11):
-        error.add_note(f"renaissance: {text}")
+    """Add a line that it does not have: an exception may be kept, and raised again."""
+    line, known = f"renaissance: {text}", getattr(error, "__notes__", [])
+    if sys.version_info >= (3, 11) and isinstance(known, list) and line not in known:
+        error.add_note(line)

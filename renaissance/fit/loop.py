@@ -188,7 +188,7 @@ class FitLoop:
         try:
             if isinstance(error, RuntimeError):
                 refuse_samples(error, self.task.require(), *self.train.sample_spec()[:2])
-        except ValueError as refusal:
+        except Exception as refusal:
             note_step(refusal, self.task, self.train, self.options)
             raise
         note_step(error, self.task, self.train, self.options)
