@@ -19,6 +19,15 @@ from renaissance.data.parts import TARGET_KEYS
 ROWS = 256
 
 
+class _ByHand(TorchLoader):
+    """One batch given by hand."""
+
+
+def is_by_hand(data: Any) -> bool:
+    """Whether it is a batch given by hand, for which nobody expects a step to be made ready."""
+    return isinstance(data, _ByHand)
+
+
 def as_looked_at(data: Any, what: str) -> Loader:
     """A loader over what `Task.evaluate` and `Task.predict` are given.
 
@@ -79,7 +88,7 @@ def _of_batch(data: Any, what: str) -> Loader:
     loader = torch.utils.data.DataLoader(
         cast("torch.utils.data.Dataset[Any]", parts), batch_size=None, collate_fn=_as_it_is
     )
-    return cast("Loader", TorchLoader(loader))
+    return cast("Loader", _ByHand(loader))
 
 
 def _as_it_is(part: Any) -> Any:

@@ -26,6 +26,7 @@ from torch import nn
 
 from renaissance import kernels
 from renaissance.data.batch import Batch, own
+from renaissance.data.given import is_by_hand
 from renaissance.data.loader import Loader
 from renaissance.data.stream import BatchStream
 from renaissance.memory.plan import Memory
@@ -278,7 +279,7 @@ class CapturedExecutor(StepExecutor):
             with self.batches(loader, seed=seed, epoch=0) as places:
                 yield places
             return
-        if loader is not self._valid:
+        if loader is not self._valid and not is_by_hand(loader):
             logger.warning(OTHER_DATA)
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
@@ -287,17 +288,24 @@ class CapturedExecutor(StepExecutor):
         torch.cuda.current_stream().wait_stream(self.stream)
 
     def _staged(self, loader: Loader, stream: BatchStream) -> Iterator[Any]:
-        """Batches in device slots, one copied ahead of the one handed out."""
+        """Batches in device slots, one copied ahead of the one handed out.
+
+        What the data raises waits until those before it have been taken, as without a graph.
+        """
         if loader is not self._train or self._inputs is None:
             logger.warning(OTHER_DATA)
             yield from self._fed(stream)
             return
         first = int(self.updater.scalars["micro"])
         ahead: collections.deque[Staged] = collections.deque()
-        for place, batch in enumerate(_unreleased(stream)):
-            ahead.append(self._inputs.stage(stream, batch, (first + place) % SLOTS))
-            if len(ahead) == SLOTS - 1:
-                yield ahead.popleft()
+        try:
+            for place, batch in enumerate(_unreleased(stream)):
+                ahead.append(self._inputs.stage(stream, batch, (first + place) % SLOTS))
+                if len(ahead) == SLOTS - 1:
+                    yield ahead.popleft()
+        except Exception:
+            yield from ahead
+            raise
         yield from ahead
 
     def set_rates(self, rates: Sequence[float]) -> None:

@@ -208,9 +208,12 @@ class InputSlots:
         return found + [0] * (16 - len(found))
 
     def fits(self, batch: Batch) -> bool:
-        """Whether x and y of a batch have the shapes that its graph reads."""
-        count = len(batch.ids)
-        return bool(self.x[:count].shape == batch.x.shape and self.y[:count].shape == batch.y.shape)
+        """Whether x and y of a batch are tensors of the shapes and types that its graph reads."""
+        pairs = ((self.x[: len(batch.ids)], batch.x), (self.y[: len(batch.ids)], batch.y))
+        return all(
+            isinstance(given, Tensor) and (given.shape, given.dtype) == (own.shape, own.dtype)
+            for own, given in pairs
+        )
 
     def stage(self, stream: BatchStream, batch: Batch, slot: int) -> Staged:
         """Start copying a host batch into a slot; its host memory is released once copied."""
