@@ -17,6 +17,7 @@ from renaissance.busy import FIT, LOOKING
 from renaissance.data.loader import Loader
 from renaissance.figures import COLOURS, Line, Panel, draw_panels
 from renaissance.fit import snapshot
+from renaissance.switches import check_gradients
 from renaissance.task import Task
 
 #: Weight of the past in the smoothed loss, and how far it may rise above its lowest.
@@ -72,7 +73,9 @@ def sweep(task: Task, *, low: float = 1e-7, high: float = 1.0, steps: int = 100)
     train = task.settings.train
     if train is None:
         raise RuntimeError("the task has no data yet: task.data(train)")
-    built, before = task.require("optimizer"), snapshot.keep(task)
+    built = task.require("optimizer")
+    check_gradients("sweep")
+    before = snapshot.keep(task)
     with task.switches():
         built.verify()
         built.clear_stop()

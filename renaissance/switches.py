@@ -172,6 +172,22 @@ def _be_deterministic(enabled: bool, warn_only: bool) -> None:
         torch._C._set_deterministic_algorithms(enabled, warn_only=warn_only)
 
 
+def check_gradients(call: str) -> None:
+    """RuntimeError where the caller has switched off the gradients that training needs.
+
+    Args:
+        call: Who needs them, "task.fit".
+    """
+    if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
+        return
+    is_inference = torch.is_inference_mode_enabled()
+    mode = "torch.inference_mode()" if is_inference else "torch.no_grad()"
+    raise RuntimeError(
+        f"{call} inside {mode}: torch makes no gradients there, which training needs; call it "
+        "outside. task.evaluate and task.predict make none in any case"
+    )
+
+
 def tell_compiler() -> None:
     """Give a compiler that was loaded inside `Switches` what torch itself was told before."""
     torch.use_deterministic_algorithms(

@@ -35,6 +35,7 @@ from renaissance.precision import resolve_precision
 from renaissance.progress import resolve_verbose
 from renaissance.random import Generator, check_seed, default_seed, derive, fresh_seed
 from renaissance.standing import Standing
+from renaissance.switches import check_gradients
 
 logger = logging.getLogger("renaissance")
 
@@ -122,6 +123,8 @@ class Task(Standing):
         """
         options = check_compile_options(report, capture, compile_model, fuse)
         self._recipe.check()
+        if self._recipe.trains and torch.is_inference_mode_enabled():
+            check_gradients("task.compile")  # what is made there takes part in none later
         with self.switches():
             self._built = build(self, options)
         if self.carried is not None:
@@ -187,6 +190,7 @@ class Task(Standing):
             KeyboardInterrupt, Interrupted: After SIGINT or SIGTERM, once the step is done.
         """
         self.require("optimizer")
+        check_gradients("task.fit")
         arguments = check_fit_arguments(options, arrays)
         loader, valid = as_loaders(train, validation_data)
         loader, valid = loader or self._recipe.train, valid or self._recipe.valid
@@ -205,6 +209,7 @@ class Task(Standing):
                 ``task.horizon = rn.Horizon(total_steps, steps_per_epoch)`` has said.
         """
         built = self.require("optimizer")
+        check_gradients("task.train_on_batch")
         if self.horizon is None and built.needs_length:
             raise RuntimeError(
                 f"train_on_batch: {built.recipe.schedule()!r} is drawn over the run's length, "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from renaissance.data.loader import Loader
 from renaissance.fit import snapshot
 from renaissance.fit.evaluation import evaluate
+from renaissance.switches import check_gradients
 
 if TYPE_CHECKING:
     from renaissance.assembly.build import Built
@@ -18,6 +19,7 @@ def dry_run(task: Task, steps: int) -> dict[str, float]:
     built, train = task.require("optimizer"), task.settings.train
     if train is None:
         raise RuntimeError("the task has no data yet: task.data(train)")
+    check_gradients("task.dry_run")
     before = snapshot.keep(task)
     try:
         return _dry_run(task, built, train, steps)
