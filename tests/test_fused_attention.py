@@ -1,5 +1,7 @@
 """Attention with keyed dropout whose weights are never in memory: its kernels, interpreted."""
 
+import types
+
 import fresh
 import pytest
 import torch
@@ -37,14 +39,14 @@ def test_what_is_left_to_the_weights_in_full(monkeypatch):
 
 
 class Launches:
-    """In the place of a kernel: the grids that it is asked for."""
+    """In the place of a kernel: the grids and constants that it is asked for."""
 
     def __init__(self):
-        self.grids = []
+        self.grids, self.constants = [], []
 
     def __getitem__(self, grid):
         self.grids.append(grid)
-        return lambda *_, **__: None
+        return lambda *_, **constants: self.constants.append(constants)
 
 
 def exchange(monkeypatch):
@@ -112,3 +114,51 @@ def test_torch_compile_sees_one_graph(is_fused, monkeypatch):
     assert (
         len(graphs) == 1 and sum("renaissance.attention" in name for name in called) == 2 * is_fused
     )
+
+
+def shared_bytes(kernel, tile, capability):
+    """What a kernel for heads of 128 and any mask takes of a card's shared memory."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    constants = {"SEED": 0, "MICRO": 1, "ROW": 2, "PURPOSE": 4, "MASK": 2, "HAS_BIAS": True}
+    constants |= {"CAUSAL": False, "ALIGNED": False, "NARROW": True, "D": 128}
+    constants |= {"BM": tile.queries, "BN": tile.keys}
+    kinds = {"kept": "*u8", "spread": "*fp32", "delta": "*fp32", "scalars": "*i64", "scale": "fp32"}
+    kinds |= {"layer": "i64", "threshold": "i64", "factor": "fp32"}
+    kinds |= dict.fromkeys(("q", "k", "v", "bias", "g", "gk", "gv"), "*bf16")
+    names = kernel.function.arg_names
+    source = ASTSource(
+        fn=kernel.function,
+        signature={n: "constexpr" if n in constants else kinds.get(n, "i32") for n in names},
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+    )
+    options = {"num_warps": tile.warps, "num_stages": tile.stages}
+    return triton.compile(source, GPUTarget("cuda", capability, 32), options).metadata.shared
+
+
+@pytest.mark.timeout(120)
+def test_heads_of_128_fit_cards_that_are_not_an_h200(tmp_path, monkeypatch):
+    """Compiled for them, not run: the widest tile of a Hopper card needs more than others have."""
+    from renaissance.nn.fused_attention_kernels import gradient_of_keys
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    hopper, elsewhere = fused_attention.OF_KEYS[1], fused_attention.OF_KEYS_ELSEWHERE
+    most = {89: 99 * 1024, 100: 227 * 1024}
+    assert shared_bytes(gradient_of_keys, hopper, 89) > most[89]
+    for capability, limit in most.items():
+        assert shared_bytes(gradient_of_keys, elsewhere, capability) <= limit
+
+
+@pytest.mark.parametrize("major, is_hopper", [(8, False), (9, True), (10, False)])
+def test_tiles_by_card(major, is_hopper, monkeypatch):
+    q = torch.zeros(1, 1, 130, 128, dtype=torch.float16)
+    kept = types.SimpleNamespace(device=torch.device("cuda"), numel=lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (major, 0))
+    kernels = exchange(monkeypatch)
+    launch = fused_attention._Launch(kept, q, q, q, None, None, 0, 0.1, False, 1.0)
+    launch.over_keys(kernels["gradient_of_keys"], fused_attention.OF_KEYS)
+    tile = fused_attention.OF_KEYS[1] if is_hopper else fused_attention.OF_KEYS_ELSEWHERE
+    assert kernels["gradient_of_keys"].constants[0]["BM"] == tile.queries
+    assert kernels["gradient_of_keys"].constants[0]["num_stages"] == tile.stages
