@@ -113,7 +113,7 @@ def _room(figure: Any, rows: int, columns: int) -> dict[str, float]:
 
 
 def _draw_panel(axes: Any, panel: Panel, x_label: str) -> None:
-    axes.set_title(panel.title, loc="left", fontsize=10.5, color=INK)
+    axes.set_title(panel.title, loc="left", y=1.0, fontsize=10.5, color=INK)  # all at one height
     axes.set_xlabel(x_label, fontsize=9, color=INK)
     quieten(axes)
     axes.grid(alpha=0.25, linewidth=0.7)
@@ -160,7 +160,7 @@ def _ticks(axes: Any) -> None:
         MaxNLocator(integer=True, nbins=8, steps=[1, 2, 5, 10], min_n_ticks=1)
     )
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 5), useMathText=False)
-    axes.yaxis.get_offset_text().set_fontsize(8.5)
+    axes.yaxis.get_offset_text().set(x=-0.02, fontsize=8.5, ha="right")  # above its numbers
 
 
 def draw_matrix(

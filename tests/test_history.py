@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from renaissance import figures
 from renaissance.history import History
 
 NAN = float("nan")
@@ -86,6 +87,23 @@ def test_plot_writes_a_picture(tmp_path):
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and path.stat().st_size > 10_000
     with pytest.raises(RuntimeError, match="no epoch has ended yet"):
         History().plot(tmp_path / "none.png")
+
+
+def test_titles_are_in_line_and_clear_of_a_power_of_ten(tmp_path, monkeypatch):
+    """A learning rate's lifted its title above those of the other panels."""
+    drawn = []
+    save = figures.save
+    monkeypatch.setattr(
+        figures, "save", lambda figure, path: drawn.append(figure) or save(figure, path)
+    )
+    lines = [figures.Line("last", (1, 2), (scale, 2 * scale), "#000000") for scale in (1.0, 1e-4)]
+    panels = [figures.Panel("loss", (lines[0],)), figures.Panel("rate", (lines[1],))]
+    figures.draw_panels(panels, tmp_path / "two.png")
+    loss, rate = drawn[0].axes
+    titles = [axes._left_title.get_window_extent() for axes in (loss, rate)]
+    power = rate.yaxis.get_offset_text()
+    assert power.get_text() and titles[0].y0 == titles[1].y0
+    assert not power.get_window_extent().overlaps(titles[1])
 
 
 def test_plot_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
