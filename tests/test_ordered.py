@@ -97,6 +97,22 @@ def test_attention_is_ours_where_it_is_trained_and_torchs_elsewhere(monkeypatch)
     torch._dynamo.reset()
 
 
+def test_attention_inside_a_transform_is_torchs(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("ours")
+
+    monkeypatch.setattr(fused_attention, "is_on_gpu", lambda x: True)
+    monkeypatch.setattr(fused_attention, "attention", refuse)
+    q = torch.randn(2, 1, 5, 16, dtype=torch.float16, requires_grad=True)
+
+    def change(f):
+        return torch.func.grad(lambda x: f(x, x, x).sum())(q.detach())
+
+    assert torch.equal(change(attention), change(F.scaled_dot_product_attention))
+    with pytest.raises(AssertionError, match="ours"):
+        attention(q, q, q)
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"is_causal": True}, {"scale": 2.0}, {"attn_mask": torch.eye(5).bool()}],

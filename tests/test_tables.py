@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from renaissance.nn.ordered import in_order
 from renaissance.nn.tables import lookup
 
 ROWS = 7
@@ -32,6 +33,33 @@ def test_numbers_are_torchs(options, dtype):
 def test_gradient_by_differences():
     table = torch.randn(ROWS, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda t: lookup(tokens(), t), (table,))
+
+
+def squares(table, f):
+    return f(tokens(), table, padding_idx=3).square()
+
+
+TRANSFORMED = {
+    "vmap": lambda f, t: torch.vmap(lambda ids: f(ids, t, padding_idx=3))(tokens()),
+    "grad": lambda f, t: torch.func.grad(lambda u: squares(u, f).sum())(t),
+    "jvp": lambda f, t: torch.func.jvp(lambda u: squares(u, f), (t,), (t.cos(),))[1],
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+@pytest.mark.timeout(60)
+def test_transforms_have_torchs(name):
+    """Also in a graph, whose transforms a compiler has taken apart before it is ours."""
+    table = torch.randn(ROWS, 4, requires_grad=True)
+    wanted = TRANSFORMED[name](F.embedding, table)
+    assert torch.equal(TRANSFORMED[name](lookup, table), wanted)
+
+    def run(graph, inputs):
+        return in_order(graph)
+
+    compiled = torch.compile(lambda t: TRANSFORMED[name](F.embedding, t), backend=run)
+    assert torch.equal(compiled(table), wanted)
+    torch._dynamo.reset()
 
 
 def test_sparse_gradients_and_bounded_norms_are_left_to_torch():

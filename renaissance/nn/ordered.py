@@ -17,7 +17,7 @@ from torch import Tensor, fx
 
 from renaissance.nn import fused_attention
 from renaissance.nn.attention import additive
-from renaissance.nn.tables import lookup
+from renaissance.nn.tables import is_transformed, lookup
 
 
 def attention(  # noqa: PLR0913 - torch's own arguments
@@ -29,7 +29,8 @@ def attention(  # noqa: PLR0913 - torch's own arguments
 
     Args:
         query: (N, H, L, D), as the others of one floating-point type; see `takes` of
-            `renaissance.nn.fused_attention` for what the kernels take. All else is torch's.
+            `renaissance.nn.fused_attention` for what the kernels take. All else is torch's, and
+            what is inside of ``torch.func``'s vmap, grad and jvp.
         key: (N, H, S, D).
         value: (N, H, S, D).
         attn_mask: Expands to (N, H, L, S): True, or a number that is added, where a query looks.
@@ -45,7 +46,7 @@ def attention(  # noqa: PLR0913 - torch's own arguments
     is_usual = dropout_p == 0 and scale is None and not enable_gqa
     is_usual = is_usual and all(x.dim() == 4 and x.shape[:2] == query.shape[:2] for x in parts)
     is_usual = is_usual and not (is_causal and mask is not None)
-    if is_usual and query.requires_grad:
+    if is_usual and query.requires_grad and not is_transformed():
         q, k, v = map(_as_autocast, parts)
         if fused_attention.takes(q, k, v, mask):
             if mask is not None:

@@ -37,6 +37,11 @@ for _device in ("CPU", "CUDA"):
 torch.library.register_fake("renaissance::table_gradient", _fake, lib=_LIBRARY)
 
 
+def is_transformed() -> bool:
+    """Whether one of ``torch.func``'s transforms is at work, which have rules for torch's alone."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
 class _Lookup(torch.autograd.Function):
     """Rows of a table; a compiler sees `table_gradient` behind it, and nothing inside that."""
 
@@ -63,7 +68,8 @@ def lookup(
         input: Integers of any shape (...).
         weight: (rows, features).
         padding_idx: Row without a gradient; negative ones count from the end.
-        max_norm: Left to torch, as `norm_type` and `sparse`.
+        max_norm: Left to torch, as `norm_type`, `sparse`, and all inside ``torch.func``'s vmap,
+            grad and jvp.
         norm_type: See `max_norm`.
         scale_grad_by_freq: Whether a row's gradient is divided by how often it is read.
         sparse: See `max_norm`.
@@ -71,7 +77,7 @@ def lookup(
     Returns:
         (..., features).
     """
-    if max_norm is not None or sparse:
+    if max_norm is not None or sparse or is_transformed():
         return F.embedding(
             input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
         )
