@@ -1,12 +1,14 @@
 """What a compiled pass that has to repeat runs in the place of torch's functions."""
 
+import importlib
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from renaissance.nn import fused_attention
-from renaissance.nn.ordered import attention, in_order
+from renaissance.nn.ordered import EXCHANGED, attention, cache_keys, in_order
 
 ROWS = 7
 IDS = torch.tensor([[0, 3, 3, 6, 0], [6, 6, 1, 0, 3]])
@@ -122,3 +124,34 @@ def test_what_is_left_to_torch_is_torchs(options):
     q, k, v = torch.randn(3, 2, 4, 5, 16, requires_grad=True).unbind()
     wanted = F.scaled_dot_product_attention(q, k, v, **options)
     assert torch.equal(attention(q, k, v, **options), wanted)
+
+
+def test_the_compilers_cache_keeps_our_graphs_and_knows_them_from_torchs():
+    """By the name of torch's function, a graph of ours would have been taken for one of torch's."""
+    from torch._functorch._aot_autograd.autograd_cache import (
+        BypassAOTAutogradCache,
+        check_cacheable,
+    )
+    from torch._inductor import config
+
+    graphs = []
+
+    def look(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    layer = nn.TransformerEncoderLayer(16, 1, 32, 0.0, batch_first=True)
+    model = nn.Sequential(nn.Embedding(ROWS, 16), layer)
+    torch.compile(model, backend=look, fullgraph=True)(IDS)
+    torch._dynamo.reset()
+    check_cacheable(graphs[0])
+    graph = in_order(graphs[0])
+    with pytest.raises(BypassAOTAutogradCache):
+        check_cacheable(graph)
+    with config.patch(unsafe_marked_cacheable_functions=cache_keys()):
+        check_cacheable(graph)
+    assert len(cache_keys()) == 3
+    assert all(name.startswith("renaissance.nn.") for name in cache_keys())
+    for name in cache_keys():  # a key is made of names that are found again
+        module, _, own = name.rpartition(".")
+        assert getattr(importlib.import_module(module), own) in EXCHANGED.values()

@@ -7,6 +7,10 @@ compiled gets ours in their place, wherever a network calls them.
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import inspect
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from renaissance.nn import fused_attention
+from renaissance.nn import fused_attention as attending
+from renaissance.nn import tables
 from renaissance.nn.attention import additive
-from renaissance.nn.tables import is_transformed, lookup
 
 
 def attention(  # noqa: PLR0913 - torch's own arguments
@@ -46,13 +50,13 @@ def attention(  # noqa: PLR0913 - torch's own arguments
     is_usual = dropout_p == 0 and scale is None and not enable_gqa
     is_usual = is_usual and all(x.dim() == 4 and x.shape[:2] == query.shape[:2] for x in parts)
     is_usual = is_usual and not (is_causal and mask is not None)
-    if is_usual and query.requires_grad and not is_transformed():
+    if is_usual and query.requires_grad and not tables.is_transformed():
         q, k, v = map(_as_autocast, parts)
-        if fused_attention.takes(q, k, v, mask):
+        if attending.takes(q, k, v, mask):
             if mask is not None:
                 is_hidden = mask.logical_not() if mask.dtype == torch.bool else mask
                 mask = additive(is_hidden, q.dtype)
-            return fused_attention.attention(
+            return attending.attention(
                 q, k, v, mask, scalars=None, layer=0, p=0.0, is_causal=is_causal
             )
     return F.scaled_dot_product_attention(
@@ -74,15 +78,17 @@ def _with_ours(function: Any) -> Any:
     copy = types.FunctionType(
         function.__code__, names, function.__name__, function.__defaults__, function.__closure__
     )
-    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__kwdefaults__, copy.__module__ = function.__kwdefaults__, __name__
     return copy
 
 
+multi_head_attention_forward = _with_ours(F.multi_head_attention_forward)
+
 #: torch's function -> ours, which takes the same arguments.
 EXCHANGED: dict[Callable[..., Any], Callable[..., Any]] = {
-    F.embedding: lookup,
+    F.embedding: tables.lookup,
     F.scaled_dot_product_attention: attention,
-    F.multi_head_attention_forward: _with_ours(F.multi_head_attention_forward),
+    F.multi_head_attention_forward: multi_head_attention_forward,
 }
 
 
@@ -95,10 +101,24 @@ def in_order(graph: fx.GraphModule) -> fx.GraphModule:
     return graph
 
 
+@functools.cache
+def cache_keys() -> dict[str, str]:
+    """Names of ours, and what they are: torch.compile's cache of graphs on disk goes by it.
+
+    It would not keep a graph with functions that it does not know.
+    """
+    sources = (inspect.getsource(module) for module in (sys.modules[__name__], tables, attending))
+    key = hashlib.sha256("".join(sources).encode()).hexdigest()
+    return {f"{own.__module__}.{own.__name__}": key for own in EXCHANGED.values()}
+
+
 def ordered_inductor(
     graph: fx.GraphModule, inputs: Sequence[Any], *, options: dict[str, Any] | None = None
 ) -> Any:
     """The inductor, behind `in_order`: ``torch.compile(f, backend=ordered_inductor)``."""
-    from torch._inductor.compile_fx import compile_fx  # seconds to import
+    from torch._inductor import config  # seconds to import
+    from torch._inductor.compile_fx import compile_fx
 
-    return compile_fx(in_order(graph), list(inputs), config_patches=options)
+    known = {**config.unsafe_marked_cacheable_functions, **cache_keys()}
+    patches = {**(options or {}), "unsafe_marked_cacheable_functions": known}
+    return compile_fx(in_order(graph), list(inputs), config_patches=patches)
