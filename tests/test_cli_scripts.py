@@ -78,7 +78,7 @@ def test_a_folder_of_them_names_them(run, scripted):
 def test_of_a_notebook_or_a_broken_record_no_script_is_named(run, scripted):
     place = Path("runs/mine/a/run.json")
     facts = json.loads(place.read_text())
-    for command in (["/lib/ipykernel_launcher.py"], ["-c"], [], None):
+    for command in (["/lib/ipykernel_launcher.py"], ["-c"], [], None, {"name": "a.py"}, "a.py"):
         place.write_text(json.dumps(facts | {"command": command}))
         assert "is of a script's run, which has no config.yaml" in run("evaluate", place.parent)[2]
 
@@ -104,6 +104,21 @@ class TestCompare:
         assert len(RunFolder.logged(of_file.parent)) == 1
         loss = read_metrics(of_file / "metrics.csv")[-1]["val_loss"]
         assert f"{loss:.4g}" in table
+
+    def test_runs_of_one_name_each_have_a_line(self, run, scripted):
+        Path("first/mine").mkdir(parents=True)
+        Path("runs/mine/a").rename("first/mine/a")
+        Path("runs/mine/b").rename("runs/mine/a")
+        Path("runs/mine/other").mkdir()
+        Path("runs/mine/other/config.yaml").touch()
+        table = ok(run("compare", "first/mine/a", "runs/mine", "first/mine/a", "--no-picture"))
+        names = [line.split()[0] for line in table.splitlines()[2:]]
+        assert names == ["first/mine/a", "runs/mine/a", "runs/mine/other"]
+        rows = table.splitlines()[2:4]
+        for row, task in zip(rows, scripted.values()):
+            assert f"{max(task.history.history['val_accuracy']):.4f}" in row
+        once = ok(run("compare", "runs/mine/a", "runs/mine/../mine/a", "--no-picture"))
+        assert [line.split()[0] for line in once.splitlines()[2:]] == ["a"]
 
     def test_of_nothing_is_an_error(self, run, here):
         Path("empty").mkdir()

@@ -120,13 +120,10 @@ def compare(runs: Sequence[str], picture: str, no_picture: bool) -> None:
     folders: list[RunFolder] = []
     for name in runs:
         folders += RunFolder.logged(name)
-    has_several_parents = len({folder.path.resolve().parent for folder in folders}) > 1
     found: dict[str, list[dict[str, float]]] = {}
-    for folder in folders:
+    for label, folder in RunFolder.labelled(folders).items():
         metrics = folder.path / "metrics.csv"
-        found[folder.label(has_several_parents)] = (
-            read_metrics(metrics) if metrics.is_file() else []
-        )
+        found[label] = read_metrics(metrics) if metrics.is_file() else []
     click.echo(compare_runs(found), nl=False)
     if not no_picture and any(found.values()):
         click.echo(f"picture  {plot_compare(found, picture)}")

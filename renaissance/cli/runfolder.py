@@ -17,7 +17,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +131,8 @@ class RunFolder:
 
     def script_text(self, path: Path) -> str:
         """What a path in a run without a configuration is of, and how to use it."""
-        command = self.facts().get("command") or [""]
-        script = Path(str(command[0])).name
+        command = self.facts().get("command")  # of somebody else's run.json anything
+        script = Path(str(command[0])).name if isinstance(command, list) and command else ""
         named = f" ({script})" if script.endswith(".py") and "ipykernel" not in script else ""
         return (
             f"of a script's run{named}, which has no {CONFIG} to say what its network and data "
@@ -177,10 +177,18 @@ class RunFolder:
         pointers = [name for name in (LATEST, BEST) if (self.checkpoints / name).is_file()]
         return pointers + [str(step_of(place)) for place in checkpoint_folders(self.checkpoints)]
 
-    def label(self, with_parent: bool) -> str:
-        """A short name in a table: the folder's, behind its parent's if so."""
-        place = self.path.resolve()
-        return f"{place.parent.name}/{place.name}" if with_parent else place.name
+    @staticmethod
+    def labelled(runs: Sequence[RunFolder]) -> dict[str, RunFolder]:
+        """Runs, each once, by short names for a table: their folders', and of runs that lie in
+        several places as many of the folders above as tell them apart.
+        """
+        places = {run.path.resolve(): run for run in runs}
+        depth = 1 if len({place.parent for place in places}) == 1 else 2
+        while True:
+            found = {"/".join(place.parts[-depth:]): run for place, run in places.items()}
+            if len(found) == len(places):
+                return found
+            depth += 1
 
     def classes(self) -> list[str] | None:
         """Names of the classes, None where the data has none."""
