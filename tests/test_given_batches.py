@@ -1,6 +1,7 @@
 """One batch given by hand to evaluate and predict: dicts, tuples, `Batch`, and what is refused."""
 
 import collections
+import logging
 
 import numpy as np
 import pytest
@@ -109,6 +110,20 @@ def test_arrays_and_averages_too():
             np.testing.assert_allclose(found, expected[: len(found)], rtol=1e-5, atol=1e-6)
         assert task.evaluate((rows, labels), weights) == pytest.approx(task.evaluate(data, weights))
     assert task.evaluate((rows, labels), "raw") != task.evaluate((rows, labels))
+
+
+def test_what_is_left_out_is_said_once_for_each_kind_of_batch(caplog):
+    rows = draws.normal(size=(20, 3)).astype(np.float32)
+    task = rn.Task(nn.Linear(3, 2), device="cpu", seed=3).compile(report="none")
+    with caplog.at_level(logging.WARNING, "renaissance"):
+        for begin in range(0, 20, 5):
+            part = slice(begin, begin + 5)
+            batch = {"x": rows[part], "number": np.arange(20)[part]}
+            assert task.predict(batch).shape == (5, 2)
+            assert task.predict({**batch, "weight": rows[part, 0]}).shape == (5, 2)
+    first, second = caplog.messages
+    assert "entries are left out: 'number' (" in first
+    assert "entries are left out: 'number', 'weight' (" in second
 
 
 class Sum(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Mapping
 from typing import Any, cast
@@ -76,7 +77,7 @@ def _of_batch(data: Any, what: str) -> Loader:
     if isinstance(data, (tuple, list)) and len(data) == 2 and data[1] is None:
         data = data[:1]
     try:
-        x, y, count = Collated().parts(data)
+        x, y, count = _reader_of(tuple(data) if isinstance(data, Mapping) else ()).parts(data)
     except (TypeError, ValueError) as error:
         text = f"{what} takes one batch as a DataLoader gives it, and cannot read this one: {error}"
         raise type(error)(text) from None
@@ -89,6 +90,12 @@ def _of_batch(data: Any, what: str) -> Loader:
         cast("torch.utils.data.Dataset[Any]", parts), batch_size=None, collate_fn=_as_it_is
     )
     return cast("Loader", _ByHand(loader))
+
+
+@functools.lru_cache(maxsize=64)
+def _reader_of(names: tuple[Any, ...]) -> Collated:
+    """What takes batches of these entries apart; it says once, not of each, what it leaves out."""
+    return Collated()
 
 
 def _as_it_is(part: Any) -> Any:
