@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from renaissance.nn import fused_attention
 from renaissance.nn.ordered import EXCHANGED, attention, cache_keys, in_order
@@ -60,6 +61,34 @@ def test_gradients_of_tables_are_one_call(is_ordered):
     torch.testing.assert_close(model.words.weight.grad, wanted, rtol=1e-5, atol=1e-5)
     calls = seen.count(torch.ops.renaissance.table_gradient.default)
     assert calls == (2 if is_ordered else 0)
+
+
+class Checkpointed(nn.Module):
+    """A part of it is computed again in backward, and a part of that once more."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Tied()
+
+    def again(self, ids):
+        return checkpoint(self.inner, ids, use_reentrant=False).sin()
+
+    def forward(self, ids):
+        return checkpoint(self.again, ids, use_reentrant=False)
+
+
+@pytest.mark.timeout(60)
+def test_parts_that_are_checkpointed_have_ours_too():
+    torch.manual_seed(0)
+    model, seen = Checkpointed(), []
+    table = model.inner.words.weight
+    model(IDS).square().sum().backward()
+    wanted, table.grad = table.grad, None
+    compiled = torch.compile(model, backend=looking(True, seen), dynamic=False, fullgraph=True)
+    compiled(IDS).square().sum().backward()
+    torch._dynamo.reset()
+    torch.testing.assert_close(table.grad, wanted, rtol=1e-5, atol=1e-5)
+    assert seen.count(torch.ops.renaissance.table_gradient.default) == 2
 
 
 class Looks(nn.Module):

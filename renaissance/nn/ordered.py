@@ -13,7 +13,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -93,10 +93,15 @@ EXCHANGED: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 def in_order(graph: fx.GraphModule) -> fx.GraphModule:
-    """The graph, with what is exchanged in the place of torch's."""
+    """The graph, with what is exchanged in the place of torch's; parts that are checkpointed too.
+
+    Those, of `torch.utils.checkpoint`, are graphs by themselves that a call takes.
+    """
     for node in graph.graph.nodes:
         if node.op == "call_function":
             node.target = EXCHANGED.get(node.target, node.target)
+        if node.target is torch.ops.higher_order.tag_activation_checkpoint:
+            in_order(cast("fx.GraphModule", graph.get_submodule(node.args[0].target)))
     graph.recompile()
     return graph
 
