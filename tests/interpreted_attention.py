@@ -21,9 +21,9 @@ def region():
     return made.bytes
 
 
-def reference(q, k, v, bias, is_causal, scalars, p=P):
+def reference(q, k, v, bias, is_causal, scalars, p=P, scale=None):
     """Attention with its weights in full, in float64."""
-    scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])
+    scores = q @ k.transpose(2, 3) * (scale or 1 / math.sqrt(q.shape[3]))
     if bias is not None:
         scores = scores + bias
     if is_causal:
@@ -43,7 +43,7 @@ def inputs(length, keys, width, is_packed):
     return [torch.randn(2, 2, n, width).half() for n in (length, keys, keys)]
 
 
-def check(length, keys, width, is_causal, bias, is_packed=False, is_shared=False, p=P):
+def check(length, keys, width, is_causal, bias, is_packed=False, is_shared=False, p=P, scale=None):
     scalars = region()
     given = inputs(length, keys, width, is_packed)
     if is_shared:  # one sample's keys, and one head's values, for all
@@ -51,9 +51,10 @@ def check(length, keys, width, is_causal, bias, is_packed=False, is_shared=False
     given = [x.requires_grad_() for x in given]
     exact = [x.detach().double().requires_grad_() for x in given]
     out = fused_attention.attention(
-        *given, bias, scalars=scalars if p else None, layer=LAYER, p=p, is_causal=is_causal
-    )
-    expected = reference(*exact, bias, is_causal, scalars, p)
+        *given, bias, scalars=scalars if p else None, layer=LAYER, p=p, is_causal=is_causal,
+        scale=scale,
+    )  # fmt: skip
+    expected = reference(*exact, bias, is_causal, scalars, p, scale)
     torch.testing.assert_close(out.double(), expected, rtol=2e-3, atol=2e-3)
     g = torch.randn(out.shape).half()
     found = torch.autograd.grad(out, given, g)
@@ -80,8 +81,8 @@ def main():
     hidden[0, :, 3], hidden[1, :, 4] = torch.finfo(torch.float32).min, -1e18  # there all are alike
     hidden[1, ..., 7:] = -1e18
     check(9, 12, 16, False, hidden)
-    check(36, 36, 16, True, None, p=0)
-    check(18, 21, 16, False, torch.randn(2, 2, 18, 21), p=0)
+    check(36, 36, 16, True, None, p=0, scale=0.05)
+    check(18, 21, 16, False, torch.randn(2, 2, 18, 21), p=0, scale=0.7)
     fused_attention.BITS = 1  # masks of more than 16 keys are drawn again in backward
     check(36, 36, 16, True, None)
     check(33, 21, 16, False, None)

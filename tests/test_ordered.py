@@ -124,7 +124,8 @@ def test_attention_is_ours_where_it_is_trained_and_torchs_elsewhere(monkeypatch)
     assert calls(layer) == 1
     assert calls(Looks(), is_ordered=False) == 0 and calls(Looks(), is_trained=False) == 0
     assert calls(Looks(), autocast=False) == 0  # float32
-    assert calls(Looks(dropout_p=0.1)) == 0 and calls(Looks(scale=0.5)) == 0
+    assert calls(Looks(scale=0.5)) == 1 and calls(Looks(scale=-0.5)) == 0
+    assert calls(Looks(dropout_p=0.1)) == 0
     torch._dynamo.reset()
 
 

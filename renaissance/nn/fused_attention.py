@@ -243,9 +243,9 @@ def takes(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> bool:
 
 def attention(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, scalars: Tensor | None, layer: int,
-    p: float, is_causal: bool,
+    p: float, is_causal: bool, scale: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """softmax(q k^T / sqrt(D) + bias), dropped with probability p, times v.
+    """softmax(scale q k^T + bias), dropped with probability p, times v.
 
     Args:
         q: (N, H, L, D), which `takes` has taken. N and H may be 1 in some, as when broadcast.
@@ -256,6 +256,7 @@ def attention(
         layer: 0 to 2**63 - 1.
         p: At least 0 and below 1.
         is_causal: Whether query i looks at keys 0 to i alone.
+        scale: Of the scores, above 0; None is 1 / sqrt(D).
 
     Returns:
         (N, H, L, D); a query that looks at nothing gives zeros.
@@ -263,7 +264,7 @@ def attention(
     shapes = [x.shape[:-2] for x in (q, k, v)] + ([] if bias is None else [bias.shape[:-2]])
     heads = torch.broadcast_shapes(*shapes)
     q, k, v = (x.expand(*heads, *x.shape[2:]) for x in (q, k, v))
-    scale = 1.0 / math.sqrt(q.shape[3])
+    scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
     found: Tensor = torch.ops.renaissance.attention(
         q, k, v, bias, scalars, layer, p, is_causal, scale
     )[0]

@@ -38,16 +38,16 @@ def attention(  # noqa: PLR0913 - torch's own arguments
         key: (N, H, S, D).
         value: (N, H, S, D).
         attn_mask: Expands to (N, H, L, S): True, or a number that is added, where a query looks.
-        dropout_p: Left to torch unless it is 0, as all below is unless it is what it is by default.
+        dropout_p: Left to torch unless it is 0.
         is_causal: Whether query i looks at keys 0 to i alone.
-        scale: Of the scores; 1 / sqrt(D) by default.
-        enable_gqa: Whether there may be fewer heads of keys.
+        scale: Of the scores; None is 1 / sqrt(D). Left to torch unless it is above 0.
+        enable_gqa: Whether there may be fewer heads of keys; if so, left to torch.
 
     Returns:
         (N, H, L, D).
     """
     parts, mask = (query, key, value), attn_mask
-    is_usual = dropout_p == 0 and scale is None and not enable_gqa
+    is_usual = dropout_p == 0 and (scale is None or scale > 0) and not enable_gqa
     is_usual = is_usual and all(x.dim() == 4 and x.shape[:2] == query.shape[:2] for x in parts)
     is_usual = is_usual and not (is_causal and mask is not None)
     if is_usual and query.requires_grad and not tables.is_transformed():
@@ -57,7 +57,7 @@ def attention(  # noqa: PLR0913 - torch's own arguments
                 is_hidden = mask.logical_not() if mask.dtype == torch.bool else mask
                 mask = additive(is_hidden, q.dtype)
             return attending.attention(
-                q, k, v, mask, scalars=None, layer=0, p=0.0, is_causal=is_causal
+                q, k, v, mask, scalars=None, layer=0, p=0.0, is_causal=is_causal, scale=scale
             )
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
