@@ -215,8 +215,10 @@ def _prints(module: nn.Module) -> dict[str, tuple[int, int]]:
 _WAYS_OUT = (
     "use layers for it: compile puts keyed ones in the place of torch.nn.Dropout and Dropout1d to "
     "3d, MultiheadAttention, LSTM, GRU, RNN, and torchvision.ops.StochasticDepth; rn.nn.Noise is "
-    "for torch.randn_like, rn.nn.Attention for scaled_dot_product_attention; or leave the seed out "
-    "to allow it"
+    "for torch.randn_like, rn.nn.Attention for scaled_dot_product_attention. Of a network that is "
+    "not yours set the rate of attention's dropout to 0 (Hugging Face: attn_pdrop, "
+    "attention_dropout or attention_probs_dropout_prob of its configuration); or leave the seed "
+    "out to allow it"
 )
 
 
