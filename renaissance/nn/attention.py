@@ -19,7 +19,8 @@ class Attention(Dropout):
     Takes the place of ``F.scaled_dot_product_attention(..., dropout_p=p)`` in a forward, which a
     seed cannot repeat (Vaswani et al. 2017, arXiv:1706.03762). One layer for each place that
     attends. On CUDA, with 16 bits and heads of 16, 32, 64 or 128 features, the weights are never
-    in memory; elsewhere they are computed in full. What is dropped is the same.
+    in memory, a bit for each at most; elsewhere they are computed in full. What is dropped is the
+    same.
 
     Args:
         p: Probability that a weight is dropped in training, at least 0 and below 1.
@@ -51,8 +52,7 @@ class Attention(Dropout):
         if not self.training or self.p == 0:
             return F.scaled_dot_product_attention(query, key, value, attn_mask, is_causal=is_causal)
         if attn_mask is not None:
-            is_hidden = attn_mask.logical_not() if attn_mask.dtype == torch.bool else attn_mask
-            attn_mask = additive(is_hidden, query.dtype)
+            attn_mask = added(attn_mask, query.dtype)
         return self.attend(query, key, value, attn_mask, is_causal)
 
     def attend(
@@ -220,6 +220,11 @@ class MultiheadAttention(nn.MultiheadAttention):
             padding = additive(padding, q.dtype).view(len(q), 1, 1, keys)
             found = padding if found is None else found + padding
         return found
+
+
+def added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """`attn_mask` of torch's function, whose True is "to be looked at", as what is added."""
+    return additive(mask.logical_not() if mask.dtype == torch.bool else mask, dtype)
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -49,10 +49,10 @@ class Tiles:
 FORWARD = (Tiles(64, 64, 4, 3), Tiles(128, 64, 8))
 OF_KEYS = (Tiles(64, 64, 4, 3), Tiles(128, 64, 8))
 OF_QUERIES = (Tiles(64, 64, 4, 3), Tiles(128, 32, 8))
-DRAWN = Tiles(64, 128)
-#: Of keys, for heads of 128 on cards that are not of compute capability 9: the pipeline of the tile
-#: above takes 178 KiB of shared memory there, 114 on 8.x and 12.x, of whose 99 this takes 72, and
-#: 258 on 10.0, which has 227.
+OF_MASKS = Tiles(64, 128)
+#: In the place of the last of `OF_KEYS` on cards that are not of compute capability 9: the pipeline
+#: of that one takes 114 KiB of shared memory on 8.x and 12.x, whose smallest have 99, and 258 on
+#: 10.0, which has 227. This one takes 72 to 80.
 OF_KEYS_ELSEWHERE = Tiles(64, 64, 8, 1)
 
 
@@ -92,10 +92,10 @@ class _Launch:
         from renaissance.nn.fused_masks import draw
 
         if self.kept.numel():
-            blocks = -(-self.length // DRAWN.queries) * -(-self.keys // DRAWN.keys)
+            blocks = -(-self.length // OF_MASKS.queries) * -(-self.keys // OF_MASKS.keys)
             draw[(blocks * self.n * self.heads,)](
                 self.kept, *self.draw[:3], *self.sizes, **self.of_masks,
-                BM=DRAWN.queries, BN=DRAWN.keys, num_warps=DRAWN.warps,
+                BM=OF_MASKS.queries, BN=OF_MASKS.keys, num_warps=OF_MASKS.warps,
             )  # fmt: skip
 
     def over_queries(self, kernel: Any, tiles: tuple[Tiles, Tiles], *between: Tensor) -> None:
@@ -161,8 +161,11 @@ def _like(q: Tensor, rows: int) -> Tensor:
 
 
 def _mask_of(p: float, kept: Tensor) -> int:
-    """What the kernels are to do for their masks, as they number it."""
-    return (2 if kept.numel() else 1) if p > 0 else 0
+    """Where the kernels have their masks from, as they number it."""
+    from renaissance.nn.fused_masks import DRAWN, NONE, STORED
+
+    mode = (STORED if kept.numel() else DRAWN) if p > 0 else NONE
+    return int(mode.value)
 
 
 def _empty(

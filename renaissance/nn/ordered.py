@@ -21,7 +21,7 @@ from torch import Tensor, fx
 
 from renaissance.nn import fused_attention as attending
 from renaissance.nn import tables
-from renaissance.nn.attention import additive
+from renaissance.nn.attention import added
 
 
 def attention(  # noqa: PLR0913 - torch's own arguments
@@ -53,9 +53,7 @@ def attention(  # noqa: PLR0913 - torch's own arguments
     if is_usual and query.requires_grad and not tables.is_transformed():
         q, k, v = map(_as_autocast, parts)
         if attending.takes(q, k, v, mask):
-            if mask is not None:
-                is_hidden = mask.logical_not() if mask.dtype == torch.bool else mask
-                mask = additive(is_hidden, q.dtype)
+            mask = None if mask is None else added(mask, q.dtype)
             return attending.attention(
                 q, k, v, mask, scalars=None, layer=0, p=0.0, is_causal=is_causal, scale=scale
             )
@@ -112,8 +110,8 @@ def cache_keys() -> dict[str, str]:
 
     It would not keep a graph with functions that it does not know.
     """
-    sources = (inspect.getsource(module) for module in (sys.modules[__name__], tables, attending))
-    key = hashlib.sha256("".join(sources).encode()).hexdigest()
+    traced = (sys.modules[__name__], tables, attending, sys.modules[added.__module__])
+    key = hashlib.sha256("".join(map(inspect.getsource, traced)).encode()).hexdigest()
     return {f"{own.__module__}.{own.__name__}": key for own in EXCHANGED.values()}
 
 
